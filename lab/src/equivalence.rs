@@ -40,17 +40,17 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
         if cancel.is_cancelled() {
             break;
         }
-        if 0 < args.pairs {
+        if args.pairs > 0 {
             link(&path, args, &cancel, &mut results);
         }
-        if 0 < args.rate_rounds && !cancel.is_cancelled() {
+        if args.rate_rounds > 0 && !cancel.is_cancelled() {
             match collect::of_link(&path, args, &cancel) {
                 Ok(rates) => results.rates.push(rates),
                 Err(error) => eprintln!("{}: {error:#}", path.name),
             }
         }
     }
-    if args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
+    if args.links.contains(&LinkName::Fast) && args.buffer_pairs > 0 {
         results.buffers = collect::rows(&LinkSetup::of(LinkName::Fast, &replayed), args, &cancel);
     }
     results.is_cancelled = cancel.is_cancelled();

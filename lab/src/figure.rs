@@ -370,9 +370,9 @@ pub(crate) fn highest(layers: &[Layer]) -> f64 {
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
-        size if 1e5 <= size => format!("{value:.0e}"),
-        size if 100.0 <= size => format!("{value:.0}"),
-        size if 1.0 <= size => format!("{value:.1}"),
+        size if size >= 1e5 => format!("{value:.0e}"),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 1.0 => format!("{value:.1}"),
         _ => format!("{value:.3}"),
     }
 }

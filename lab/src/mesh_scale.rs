@@ -47,7 +47,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
-    ensure!(2 <= args.stations, "--stations must be 2 or more, not {}", args.stations);
+    ensure!(args.stations >= 2, "--stations must be 2 or more, not {}", args.stations);
     let directory = tempfile::tempdir()?;
     let output = Output::new(page, args.json);
     output.begin("# What a station costs in a mesh of many\n\n")?;

@@ -163,7 +163,7 @@ impl Cluster {
             "server_name: \"server{index}\"\nlisten: \"127.0.0.1:{client}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
              jetstream {{ store_dir: {store:?}, sync_interval: always, max_file_store: 20GB }}\n"
         );
-        if 1 < self.len() {
+        if self.len() > 1 {
             let routes: Vec<String> = self
                 .members
                 .iter()

@@ -111,7 +111,7 @@ fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec
             let part = &trace[from..from + length];
             let mean = mean(part);
             // A part with only zeros stays so: it leaves nothing to forecast.
-            part.iter().map(|value| if 0.0 < mean { value / mean } else { 0.0 }).collect()
+            part.iter().map(|value| if mean > 0.0 { value / mean } else { 0.0 }).collect()
         })
         .collect()
 }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
                 scenario.seed = args.seed.unwrap_or(scenario.seed);
                 scenario.tries = args.tries.unwrap_or(scenario.tries);
             }
-            if args.scenarios.is_some() || 1 < args.seeds {
+            if args.scenarios.is_some() || args.seeds > 1 {
                 scenario::run_ratios(args, &scenarios, &output)
             } else {
                 scenarios.iter().try_for_each(|scenario| scenario::run(args, scenario, &output))

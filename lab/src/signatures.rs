@@ -151,7 +151,7 @@ impl Session {
         self.skipped.insert(kind, format!("{error:#}"));
         self.failures += 1;
         self.bar.suspend(|| report_skipped(&format!("{kind}: {error:#}")));
-        if FAILURES_MAX <= self.failures {
+        if self.failures >= FAILURES_MAX {
             bail!("{} runs in a row failed, the last: {error:#}", self.failures);
         }
         Ok(())

@@ -35,7 +35,7 @@ pub(crate) fn mean_and_error(values: &[f64]) -> (f64, f64) {
 /// The geometric mean of the positive, finite values: the mean for ratios.
 pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = ratios
-        .filter(|ratio| ratio.is_finite() && 0.0 < *ratio)
+        .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         .fold((0.0, 0.0), |(sum, count), ratio| (sum + ratio.ln(), count + 1.0));
     (sum / count).exp()
 }

@@ -90,7 +90,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
         .collect();
     let mut file = fs::File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut left = bytes;
-    while 0 < left {
+    while left > 0 {
         let part = block.get(..left.min(BLOCK_BYTES as u64) as usize).unwrap_or(&block);
         file.write_all(part)?;
         left -= part.len() as u64;

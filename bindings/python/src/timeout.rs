@@ -289,7 +289,7 @@ fn adaptive(
 }
 
 fn deviations(k: f64) -> PyResult<f64> {
-    if k.is_finite() && 0.0 <= k {
+    if k.is_finite() && k >= 0.0 {
         return Ok(k);
     }
     Err(PyValueError::new_err(format!("k must be a finite number of at least 0, not {k}")))

@@ -249,7 +249,7 @@ impl ApiResponse {
     pub async fn body(mut self, bytes_max: usize, until: Instant) -> Result<Vec<u8>, ClientError> {
         let mut text = Vec::new();
         while let Some(bytes) = self.next_chunk(until).await? {
-            if bytes_max < text.len() + bytes.len() {
+            if text.len() + bytes.len() > bytes_max {
                 return Err(ClientError::Interrupted(
                     "the response is longer than the client accepts".into(),
                 ));

@@ -214,7 +214,7 @@ fn classifier(args: &ClassifyArgs) -> Result<AnyClassifier, Problem> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(unopened)?;
     file.take(MODEL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unopened)?;
-    if MODEL_BYTES_MAX < bytes.len() as u64 {
+    if bytes.len() as u64 > MODEL_BYTES_MAX {
         return Err(Problem::Input(format!(
             "{name}: too large for a model, which has at most {MODEL_BYTES_MAX} bytes"
         )));

@@ -220,7 +220,7 @@ impl Client {
                 Ok(FollowEnd::StoppedByCaller) => return Ok(()),
                 Ok(FollowEnd::Refused(status, body)) => return Err(self.refusal(status, &body)),
                 Ok(FollowEnd::Ended) => {}
-                Err(error) if FOLLOW_TIMEOUT < last_received.elapsed() => {
+                Err(error) if last_received.elapsed() > FOLLOW_TIMEOUT => {
                     let why = why(&error);
                     return Err(RequestError::NoAnswer(format!(
                         "the station at {} no longer answers: {why}",

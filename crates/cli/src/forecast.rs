@@ -309,7 +309,7 @@ pub(crate) fn unit(text: &str) -> Result<String, Infallible> {
 /// Parses a length of time in seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(seconds) if 0.0 < seconds && f64::is_finite(seconds) => Ok(seconds),
+        Ok(seconds) if seconds > 0.0 && f64::is_finite(seconds) => Ok(seconds),
         _ => Err("expected a positive number of seconds".to_owned()),
     }
 }

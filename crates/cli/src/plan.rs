@@ -51,7 +51,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    if !(args.rate.is_finite() && 0.0 < args.rate) {
+    if !(args.rate.is_finite() && args.rate > 0.0) {
         return bad_input(format_args!("--rate: expected a finite rate above 0 Mbit/s, found {}", args.rate));
     }
     if let Some(share) = args.share.filter(|share| !(0.0 < *share && *share <= 100.0)) {
@@ -103,10 +103,10 @@ fn table(mesh_size: MeshSize, config: &PlanConfig, prediction: &PlanPrediction, 
     ];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<36}{value}"));
     row("a turn of a host", span(prediction.turn));
-    if 0 < prediction.peers {
+    if prediction.peers > 0 {
         row("revisit of a pair", span(prediction.revisit));
     }
-    if 0 < prediction.representative_peers {
+    if prediction.representative_peers > 0 {
         row("revisit by a site's representative", span(prediction.representative_revisit));
     }
     row("longest wait of any pair*", span(prediction.bound));
@@ -125,7 +125,7 @@ fn table(mesh_size: MeshSize, config: &PlanConfig, prediction: &PlanPrediction, 
             format_bytes(2 * started.bytes)
         ),
     );
-    if let Some(one) = prediction.representative.filter(|_| 0 < prediction.peers) {
+    if let Some(one) = prediction.representative.filter(|_| prediction.peers > 0) {
         row(
             "a site's representative starts",
             format!(
@@ -270,8 +270,8 @@ impl PlanJson {
                 TurnLimit::Bytes => "bytes",
             },
             turn_s: prediction.turn.as_secs_f64(),
-            revisit_s: (0 < prediction.peers).then_some(prediction.revisit.as_secs_f64()),
-            representative_revisit_s: (0 < prediction.representative_peers)
+            revisit_s: (prediction.peers > 0).then_some(prediction.revisit.as_secs_f64()),
+            representative_revisit_s: (prediction.representative_peers > 0)
                 .then_some(prediction.representative_revisit.as_secs_f64()),
             bound_s: prediction.bound.as_secs_f64(),
             host: started(prediction.tests_per_hour, prediction.started),

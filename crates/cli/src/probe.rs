@@ -281,7 +281,7 @@ fn circumstances(measured: &MeasuredValue, unit: &str) -> String {
     let mut parts = vec![format!("n {}", measured.n)];
     if let (Some(least), Some(most)) =
         (measured.samples.iter().copied().reduce(f64::min), measured.samples.iter().copied().reduce(f64::max))
-        && 1 < measured.samples.len()
+        && measured.samples.len() > 1
     {
         parts.push(format!("{} to {}", scaled(least, unit), scaled(most, unit)));
     }

@@ -174,7 +174,7 @@ fn parse(text: &str) -> Result<Sample, String> {
     };
     let value = |text: &str| {
         let value = number(text)?;
-        if Battery::VALUE_MAX < value.abs() {
+        if value.abs() > Battery::VALUE_MAX {
             return Err(format!(
                 "{value:e} is out of range; expected at most {:e} in size",
                 Battery::VALUE_MAX

@@ -141,7 +141,7 @@ fn print_address(args: &Args, host: &ReceiveServer, fingerprint: &str, output: &
     if args.json {
         return;
     }
-    if 0 < kept {
+    if kept > 0 {
         let them = format_count(kept, "unfinished transfer", "unfinished transfers");
         let shown = crate::client::printable(&args.directory.display().to_string());
         output.message(format_args!(

@@ -84,7 +84,7 @@ fn shown(answer: &Sites) -> String {
     if !unknown.is_empty() {
         lines.push(format!("\nno forecast of round-trip times yet: {}", unknown.join(", ")));
     }
-    if 0 < answer.left_out {
+    if answer.left_out > 0 {
         lines.push(format!("\nnot considered: {} more hosts, the last by name", answer.left_out));
     }
     if answer.forecast_origin == "own" {

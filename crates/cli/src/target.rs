@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// station does not run.
 fn check(target: &str, quantities: &[String], period_s: Option<f64>) -> Result<(), String> {
     if let Some(seconds) = period_s
-        && !(seconds.is_finite() && 0.0 < seconds)
+        && !(seconds.is_finite() && seconds > 0.0)
     {
         return Err(format!("--period: expected seconds above 0, found {seconds}"));
     }

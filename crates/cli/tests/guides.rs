@@ -53,7 +53,7 @@ fn move_files() {
 fn readme() {
     let readme = read(&root().join("README.md"));
     let verbs = existing_verbs(&readme);
-    assert!(10 <= verbs.len(), "{verbs:?}");
+    assert!(verbs.len() >= 10, "{verbs:?}");
     let listed = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     for (verb, _) in listed {
         help(verb);
@@ -76,7 +76,7 @@ fn readme_commands_run() {
     script += "until [ -s \"$file\" ]; do sleep 0.1; done\nurl=$(cat \"$file\")\n";
     let is_run = |line: &&&str| !NOT_RUN.iter().any(|start| line.starts_with(start));
     let run: Vec<&&str> = commands.iter().filter(is_run).collect();
-    assert!(6 <= run.len(), "{run:?}");
+    assert!(run.len() >= 6, "{run:?}");
     for line in run {
         let line =
             line.replace("target/up/barograph", "barograph").replace("some-command", "cat latency.csv");
@@ -140,7 +140,7 @@ fn run(page: &str) {
             _ => {}
         }
     }
-    assert!(0 < number, "{page} has no commands");
+    assert!(number > 0, "{page} has no commands");
     let directory = tempfile::tempdir().unwrap();
     let printed = succeed(page, directory.path(), &with_free_ports(&script));
     for (number, lines) in shown {
@@ -169,7 +169,7 @@ fn shape(line: &str) -> String {
     for word in line.split_whitespace() {
         let value = word.trim_start_matches('(').trim_end_matches([',', ';', ':', ')']);
         let is_address = value.parse::<SocketAddr>().is_ok() || value.parse::<IpAddr>().is_ok();
-        let is_id = 8 <= value.len() && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_id = value.len() >= 8 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
         if shape.ends_with('#') && UNITS.contains(&value) {
             shape += &word.replacen(value, "", 1);
             continue;

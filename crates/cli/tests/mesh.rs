@@ -111,7 +111,7 @@ fn two_new_stations_forecast_each_other_in_a_minute_and_report_a_killed_peer() {
     assert_eq!((member["role"].as_str(), member["engine"].as_str()), (Some("member"), Some("remote")));
     // The measurements of b arrive at a.
     b.until("/v1/mesh", |answer| {
-        answer["spool"]["watermark"].as_u64().is_some_and(|watermark| 0 < watermark)
+        answer["spool"]["watermark"].as_u64().is_some_and(|watermark| watermark > 0)
     });
     let began = Instant::now();
     drop(b);

@@ -138,7 +138,7 @@ fn a_stopped_station_exits_cleanly_and_keeps_its_measurements() {
             &["--host", "here", "--set", "sensors.period_s=0.1", "--set", "archive.commit_s=1"],
         );
         let memory = "/v1/series?quantity=memory_free";
-        let seen = up.until(memory, |answer| 3 <= answer["series"][0]["count"].as_u64().unwrap_or(0));
+        let seen = up.until(memory, |answer| answer["series"][0]["count"].as_u64().unwrap_or(0) >= 3);
         up.signal(signal);
         let (code, stderr) = up.end();
         assert_eq!(code, Some(0), "{stderr}");
@@ -500,7 +500,7 @@ fn a_mesh_continues_when_the_output_of_its_stations_is_not_read() {
         });
         // Wait for several leases of one second each. The stations log their events during this
         // time.
-        b.until("/v1/station", |answer| 4.0 < answer["uptime_s"].as_f64().unwrap_or(0.0));
+        b.until("/v1/station", |answer| answer["uptime_s"].as_f64().unwrap_or(0.0) > 4.0);
         for (up, state) in [(&a, &a_state), (&b, &b_state)] {
             let forgotten = run(barograph().args(["sites", "--forget", "--state"]).arg(state.path()));
             assert_eq!(forgotten.status.code(), Some(0), "{lost:?}: {}", stderr(&forgotten));

@@ -72,7 +72,7 @@ impl JoinedConfig {
                 SPOOL_RECORDS.end()
             )));
         }
-        if CONFIRM_EVERY_MAX < self.confirm_every {
+        if self.confirm_every > CONFIRM_EVERY_MAX {
             return Err(EngineError::Invalid(format!(
                 "confirm_every is {:?}; at most {CONFIRM_EVERY_MAX:?}",
                 self.confirm_every
@@ -157,7 +157,7 @@ struct PanicReporter(State, Arc<TaskStatus>);
 
 impl Drop for PanicReporter {
     fn drop(&mut self) {
-        if 0 < self.1.panics() {
+        if self.1.panics() > 0 {
             let why = "the thread that forwards to the mesh has died; restart the station";
             self.0.lock().last_error = Some(EngineError::Unavailable(why.into()));
         }
@@ -214,7 +214,7 @@ impl State {
         let mut state = self.lock();
         state.conflicting += lost;
         // A station that starts and has lost no record just continues above these numbers.
-        if 0 < lost || (is_found && 0 < highest) {
+        if lost > 0 || (is_found && highest > 0) {
             let error = EngineError::Unavailable(format!(
                 "another station writes as {host}, or this one was restored from an old copy: the mesh has records \
                  up to {taken}, this station up to {highest}; {lost} waiting records may never reach the mesh. New \
@@ -386,7 +386,7 @@ impl Engine for Joined {
                 Ok(mesh)
             }
             Ok(_) => Ok(own),
-            Err(_) if 1 < own => Ok(own),
+            Err(_) if own > 1 => Ok(own),
             Err(EngineError::Invalid(what)) => Err(EngineError::Invalid(what)),
             Err(error) => Err(EngineError::Unavailable(format!(
                 "this archive has no record of {origin}, and the mesh does not report its next sequence number: \
@@ -411,7 +411,7 @@ impl Engine for Joined {
 /// for a station with the highest number `highest`. A station that continued above an impossible
 /// number would soon use up its sequence.
 fn possible(number: u64, highest: u64) -> Result<u64, EngineError> {
-    if Record::SEQ_EXHAUSTED_ABOVE < number && !Record::is_seq_plausible(number, highest) {
+    if number > Record::SEQ_EXHAUSTED_ABOVE && !Record::is_seq_plausible(number, highest) {
         return Err(EngineError::Unavailable(format!(
             "the mesh reports sequence number {number} for this station, whose highest is {highest}; another station \
              may have used its name. Restart the mesh's host or archive with this version, which removes such numbers"

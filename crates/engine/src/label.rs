@@ -33,7 +33,7 @@ impl Record {
 /// otherwise `label_unix_ns`.
 fn counted_unix_ns(label_unix_ns: i64, now_unix_ns: i64) -> i64 {
     let is_ahead = now_unix_ns.saturating_add(AHEAD_MAX_NS) < label_unix_ns;
-    if is_ahead && SET_FROM_UNIX_NS <= now_unix_ns { now_unix_ns } else { label_unix_ns }
+    if is_ahead && now_unix_ns >= SET_FROM_UNIX_NS { now_unix_ns } else { label_unix_ns }
 }
 
 /// Returns whether a value with this label comes too late for a forecast, given the newest label of

@@ -14,7 +14,7 @@ impl LogLimiter {
         if self.0.get(origin).is_some_and(|said| now < *said + EVERY) {
             return false;
         }
-        if ORIGINS_MAX <= self.0.len() {
+        if self.0.len() >= ORIGINS_MAX {
             self.0.retain(|_, said| now < *said + EVERY);
         }
         let has_room = self.0.len() < ORIGINS_MAX;

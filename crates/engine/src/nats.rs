@@ -239,7 +239,7 @@ impl Nats {
     /// (docs/nats-operations.md, "Which nats-server").
     #[must_use]
     pub fn has_vulnerable_replicas(&self) -> bool {
-        1 < self.connection.config.replicas
+        self.connection.config.replicas > 1
             && connection::stops_replicas(&self.connection.client.server_info().version)
     }
 
@@ -267,10 +267,10 @@ impl Nats {
             let part = self.request(request(limit - page.items.len(), page.next)).await?.into_page();
             let part_bytes: usize = part.items.iter().map(Record::page_bytes).sum();
             bytes += part_bytes;
-            let ended = part.items.is_empty() || Range::BYTES_MAX < bytes + part_bytes;
+            let ended = part.items.is_empty() || bytes + part_bytes > Range::BYTES_MAX;
             page.items.extend(part.items);
             page.next = part.next;
-            if page.next.is_none() || ended || limit <= page.items.len() {
+            if page.next.is_none() || ended || page.items.len() >= limit {
                 return Ok(page);
             }
         }

@@ -107,18 +107,18 @@ impl Record {
             Outcome::Value(value) if !value.is_finite() => {
                 return invalid(format!("the value {value} is not finite"));
             }
-            Outcome::Value(value) if Battery::VALUE_MAX < value.abs() => {
+            Outcome::Value(value) if value.abs() > Battery::VALUE_MAX => {
                 return invalid(format!(
                     "the value {value:e} is out of range: its magnitude may be at most {:e}",
                     Battery::VALUE_MAX
                 ));
             }
-            Outcome::Failed { after_s, .. } if !(after_s.is_finite() && 0.0 <= after_s) => {
+            Outcome::Failed { after_s, .. } if !(after_s.is_finite() && after_s >= 0.0) => {
                 return invalid(format!("the time until the failure, {after_s} s, is not a duration"));
             }
             _ => {}
         }
-        if Self::DETAIL_BYTES_MAX < self.detail.len() {
+        if self.detail.len() > Self::DETAIL_BYTES_MAX {
             return invalid(format!(
                 "the detail has {} bytes (at most {})",
                 self.detail.len(),

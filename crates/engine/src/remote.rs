@@ -241,7 +241,7 @@ impl Engine for Remote {
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
-        if Record::BATCH_MAX < batch.len() {
+        if batch.len() > Record::BATCH_MAX {
             let (max, found) = (Record::BATCH_MAX, batch.len());
             return Err(EngineError::Invalid(format!("a batch has at most {max} records, not {found}")));
         }
@@ -255,7 +255,7 @@ impl Engine for Remote {
             // and its stored part would count towards the rate limit again. A longer wait is left
             // to the caller.
             let wait = self.throttled_for();
-            if 0 < index && wait <= WAIT_WITHIN {
+            if index > 0 && wait <= WAIT_WITHIN {
                 sleep(wait).await;
             }
             self.send(body).await?;
@@ -316,7 +316,7 @@ impl Engine for Remote {
 
 /// Returns a sequence number, if it is in range.
 fn possible(number: u64) -> Result<u64, EngineError> {
-    if Record::SEQ_MAX < number {
+    if number > Record::SEQ_MAX {
         return Err(client::invalid_response(&format!("the number {number} is above {}", Record::SEQ_MAX)));
     }
     Ok(number)
@@ -328,7 +328,7 @@ fn bodies(batch: &[Record]) -> Vec<Bytes> {
     let mut body = String::new();
     for record in batch {
         let line = wire::record_text(record);
-        if !body.is_empty() && BODY_BYTES < body.len() + line.len() {
+        if !body.is_empty() && body.len() + line.len() > BODY_BYTES {
             bodies.push(std::mem::take(&mut body).into());
         }
         body += &line;

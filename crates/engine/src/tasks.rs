@@ -129,7 +129,7 @@ impl TaskStatus {
             if self.watch_until_done(work()).await.is_some() {
                 return;
             }
-            if PROBATION <= began.elapsed() {
+            if began.elapsed() >= PROBATION {
                 pause = PAUSE_MIN;
             }
             sleep(pause).await;

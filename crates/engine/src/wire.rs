@@ -269,7 +269,7 @@ fn text(json: &impl Serialize) -> String {
 }
 
 fn read<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8], bytes_max: usize) -> Result<T, EngineError> {
-    if bytes_max < text.len() {
+    if text.len() > bytes_max {
         return Err(EngineError::Invalid(format!(
             "the {what} has {} bytes (at most {bytes_max})",
             text.len()

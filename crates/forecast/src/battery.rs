@@ -174,7 +174,7 @@ impl Forecast {
     /// Whether at least one forecast was scored. Before that, the errors are 0 and have no meaning.
     #[must_use]
     pub fn is_scored(&self) -> bool {
-        1 < self.count
+        self.count > 1
     }
 
     /// Number of scored forecasts while this number is too small for an interval; `None` if at

@@ -46,7 +46,7 @@ impl EpochForecaster {
     /// # Errors
     /// [`EpochError::Epoch`] unless `epoch_s` is finite and positive.
     pub fn new(config: &BatteryConfig, epoch_s: f64) -> Result<Self, EpochError> {
-        if epoch_s.is_finite() && 0.0 < epoch_s {
+        if epoch_s.is_finite() && epoch_s > 0.0 {
             Ok(Self { battery: Battery::new(config), epoch_s, current_epoch: None })
         } else {
             Err(EpochError::Epoch(epoch_s))
@@ -79,7 +79,7 @@ impl EpochForecaster {
         }
         let number = libm::floor((time_s - epoch.first_time_s) / self.epoch_s);
         // From 2^53 on, an `f64` cannot represent every epoch number.
-        if EPOCHS_MAX <= number {
+        if number >= EPOCHS_MAX {
             return Err(EpochError::Time(time_s));
         }
         if number != epoch.number {

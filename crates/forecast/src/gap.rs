@@ -37,7 +37,7 @@ impl GapDetector {
     /// Learns the time of a value. A time that is unknown or goes back adds no period.
     pub(crate) fn learn(&mut self, time_s: Option<f64>) {
         if let Some(elapsed) = time_s.zip(self.latest_s).map(|(time, latest)| time - latest)
-            && 0.0 < elapsed
+            && elapsed > 0.0
             && elapsed.is_finite()
         {
             self.periods_s[self.count % PERIODS] = elapsed;
@@ -81,7 +81,7 @@ impl GapCalibration {
         if self.mean.count != 0 {
             let size = (value - self.mean.mean).abs();
             let most = SPREAD_CAP * self.spread.mean;
-            let capped = SPREAD_CAP_FROM < self.mean.count && 0.0 < most;
+            let capped = self.mean.count > SPREAD_CAP_FROM && most > 0.0;
             self.spread.learn(if capped { size.min(most) } else { size });
         }
         self.mean.learn(value);

@@ -115,13 +115,13 @@ impl IntervalCalibration {
     /// Whether a value at `time_s` comes after a gap; false until [`SCORED_MIN_FOR_INTERVAL`]
     /// errors are known.
     pub(crate) fn is_gap(&self, time_s: Option<f64>) -> bool {
-        SCORED_MIN_FOR_INTERVAL <= self.intervals.slow_mean.count && self.gap_detector.is_gap(finite(time_s))
+        self.intervals.slow_mean.count >= SCORED_MIN_FOR_INTERVAL && self.gap_detector.is_gap(finite(time_s))
     }
 
     /// Lower bound of forecasts: 0 while no value was below 0 (most quantities are never negative),
     /// else −∞.
     pub(crate) fn floor(&self) -> f64 {
-        if 0.0 <= self.value_min { 0.0 } else { f64::NEG_INFINITY }
+        if self.value_min >= 0.0 { 0.0 } else { f64::NEG_INFINITY }
     }
 
     fn above_floor(&self, lower: f64, center: f64) -> f64 {
@@ -186,7 +186,7 @@ impl IntervalTracker {
     /// Scores the current intervals on the error of the issued forecast, then learns the error.
     fn learn(&mut self, error: f64) {
         let size = error.abs();
-        if SCORED_MIN_FOR_INTERVAL <= self.slow_mean.count {
+        if self.slow_mean.count >= SCORED_MIN_FOR_INTERVAL {
             let scale = self.scale();
             for track in &mut self.tracks {
                 track.learn(track.factor * scale < size);
@@ -197,12 +197,12 @@ impl IntervalTracker {
 
     /// Updates the averages with an absolute error.
     fn learn_scale(&mut self, size: f64) {
-        let known = CAP_FROM < self.slow_mean.count;
+        let known = self.slow_mean.count > CAP_FROM;
         let remembered = MEMORY_SHARE * self.plateau_mean.mean;
         for scale in [&mut self.fast_mean, &mut self.slow_mean, &mut self.plateau_mean] {
             // An outlier counts as ten scales, so that it does not dominate the average.
             let most = CAP * scale.mean.max(remembered);
-            scale.learn(if known && 0.0 < most { size.min(most) } else { size });
+            scale.learn(if known && most > 0.0 { size.min(most) } else { size });
         }
     }
 
@@ -345,7 +345,7 @@ mod tests {
                 let again = issued.and_then(|center| calibration.interval(center, level, None));
                 assert_eq!(again, battery.interval(level), "value {i} at {level}");
             }
-            let value = f64::from(i * 7919 % 101) + if 300 < i { -50.0 } else { 0.0 };
+            let value = f64::from(i * 7919 % 101) + if i > 300 { -50.0 } else { 0.0 };
             battery.update(value).unwrap();
             calibration.learn(issued, value, None);
         }

@@ -67,7 +67,7 @@ impl Name {
         if text.is_empty() {
             return Err(NameError::Empty);
         }
-        if Self::BYTES_MAX < text.len() {
+        if text.len() > Self::BYTES_MAX {
             return Err(NameError::TooLong { bytes: text.len() });
         }
         match text.chars().find(|c| c.is_whitespace() || c.is_control() || is_format(*c)) {
@@ -192,7 +192,7 @@ impl Quantity {
         if text.is_empty() {
             return Err(NameError::Empty);
         }
-        if Self::BYTES_MAX < text.len() {
+        if text.len() > Self::BYTES_MAX {
             return Err(NameError::TooLong { bytes: text.len() });
         }
         let bad = text.chars().enumerate().find(|(i, c)| {

@@ -51,7 +51,7 @@ proptest! {
                     let weights = battery.weights(objective);
                     let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
                     prop_assert!((sum - 1.0).abs() < 1e-9, "{config:?} {weights:?}");
-                    prop_assert!(weights.iter().all(|(_, weight)| 0.0 <= *weight));
+                    prop_assert!(weights.iter().all(|(_, weight)| *weight >= 0.0));
                 }
                 if let Some(interval) = battery.interval(0.9) {
                     prop_assert!(interval.lower <= interval.upper, "{config:?} {interval:?}");
@@ -144,7 +144,7 @@ fn an_interval_exists_after_ten_scored_forecasts() {
             );
             assert_eq!(
                 battery.interval(0.9).is_some(),
-                SCORED_MIN_FOR_INTERVAL <= scored,
+                scored >= SCORED_MIN_FOR_INTERVAL,
                 "{config:?} after {count}"
             );
         }
@@ -236,7 +236,7 @@ fn intervals_keep_their_coverage_when_level_and_noise_change() {
             let regime = f64::from((i / 200).wrapping_mul(2_654_435_761) % 101);
             let value = regime + noise() * (1.0 + regime % 16.0);
             if let Some(interval) = battery.interval(level)
-                && 100 <= i
+                && i >= 100
             {
                 inside.push(interval.lower <= value && value <= interval.upper);
             }
@@ -271,7 +271,7 @@ fn intervals_become_wide_again_after_a_plateau() {
                 }
             }
             let worst = inside.chunks_exact(500).map(share).fold(1.0, f64::min);
-            assert!(0.85 <= worst, "after {length}, {config:?}: {worst} in a block");
+            assert!(worst >= 0.85, "after {length}, {config:?}: {worst} in a block");
         }
     }
 }
@@ -287,7 +287,7 @@ fn after_gaps_intervals_keep_their_coverage_and_forecasts_stay_accurate() {
     for second in 0..60_000 {
         level = 0.98 * level + noise();
         let (time_s, value) = (f64::from(second), 100.0 + level + 0.1 * noise());
-        if 30 <= second % 300 {
+        if second % 300 >= 30 {
             continue;
         }
         if let Some(interval) = battery.interval_at(0.9, time_s) {
@@ -305,7 +305,7 @@ fn after_gaps_intervals_keep_their_coverage_and_forecasts_stay_accurate() {
     }
     assert_eq!(inside.len(), 199);
     assert!((0.8..=0.97).contains(&share(&inside)), "after gaps: {}", share(&inside));
-    assert!(0.8 <= share(&inside[..10]), "after the first ten: {}", share(&inside[..10]));
+    assert!(share(&inside[..10]) >= 0.8, "after the first ten: {}", share(&inside[..10]));
     assert!((share(&usual) - 0.9).abs() < 0.02, "else: {}", share(&usual));
     assert!(errors < 0.9 * last_errors, "{errors} and {last_errors}");
 }
@@ -373,8 +373,8 @@ fn forecasts_and_intervals_of_a_nonnegative_series_are_not_negative() {
     for i in 0..2000 {
         let burst = if i % 7 == 0 { 50.0 * (1.0 + noise()) } else { 0.0 };
         battery.update(burst).expect("finite");
-        assert!(battery.method_forecasts().iter().all(|(_, forecast)| 0.0 <= *forecast));
-        assert!(battery.interval(0.99).is_none_or(|interval| 0.0 <= interval.lower));
+        assert!(battery.method_forecasts().iter().all(|(_, forecast)| *forecast >= 0.0));
+        assert!(battery.interval(0.99).is_none_or(|interval| interval.lower >= 0.0));
     }
     battery.update(-5.0).expect("finite");
     assert!(battery.interval(0.99).is_some_and(|interval| interval.lower < 0.0));
@@ -391,7 +391,7 @@ fn intervals_of_untracked_levels_have_the_coverage_of_their_level() {
         let value = noise() + noise() + noise();
         for (level, inside) in levels.iter().zip(&mut inside) {
             if let Some(interval) = battery.interval(*level)
-                && 500 <= i
+                && i >= 500
             {
                 inside.push(interval.lower <= value && value <= interval.upper);
             }

@@ -83,7 +83,7 @@ impl AuthenticatedAddresses {
         }
         if let Some(authentications) = self.authentications.get(&key) {
             if let Some(oldest) =
-                authentications.first().filter(|_| AUTHENTICATIONS_MAX <= authentications.len())
+                authentications.first().filter(|_| authentications.len() >= AUTHENTICATIONS_MAX)
             {
                 self.remove(oldest.address);
             }
@@ -110,7 +110,7 @@ impl AuthenticatedAddresses {
     /// any network.
     fn make_room_for(&mut self, of: IpAddr) {
         let in_network = self.authentications.keys().filter(|key| network(**key) == of).count();
-        let has_share = NETWORK_ADDRESSES_MAX <= in_network;
+        let has_share = in_network >= NETWORK_ADDRESSES_MAX;
         if !has_share && self.authentications.len() < ADDRESSES_MAX {
             return;
         }

@@ -86,7 +86,7 @@ impl WrongCredentials {
     pub fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> CredentialResponse {
         self.counts[credential as usize] += 1;
         let network = network(limit_address(ip));
-        if NETWORKS_MAX <= self.networks.len() && !self.networks.contains_key(&network) {
+        if self.networks.len() >= NETWORKS_MAX && !self.networks.contains_key(&network) {
             self.forget_oldest();
         }
         let new = NetworkFailures { score: 0.0, at: now, logged: None, unlogged: 0 };
@@ -138,7 +138,7 @@ impl LogBudget {
     /// Returns the log line for a network. After [`LINES_MAX`] lines in a minute, returns
     /// [`LogDecision::Flood`] once, then [`LogDecision::None`].
     fn take(&mut self, now: Duration, unlogged: u64) -> LogDecision {
-        if LOG_EVERY <= now.saturating_sub(self.began) {
+        if now.saturating_sub(self.began) >= LOG_EVERY {
             *self = Self { began: now, count: 0 };
         }
         self.count += 1;

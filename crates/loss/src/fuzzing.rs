@@ -94,9 +94,9 @@ pub fn assert_sound(diagnosis: &Diagnosis, metrics: &Metrics) {
     let lost = [lost_host, lost_network, lost_unknown].map(u64::from).iter().sum::<u64>();
     assert_eq!(lost, u64::from(metrics.lost), "{diagnosis:?}");
     match verdict {
-        Verdict::Host => assert!(0.95 <= p_host && 0 < metrics.lost, "{diagnosis:?}"),
-        Verdict::Network => assert!(0.95 <= 1.0 - p_host && 0 < metrics.lost, "{diagnosis:?}"),
-        Verdict::Hybrid => assert!(0 < lost_host && 0 < lost_network, "{diagnosis:?}"),
+        Verdict::Host => assert!(p_host >= 0.95 && metrics.lost > 0, "{diagnosis:?}"),
+        Verdict::Network => assert!(1.0 - p_host >= 0.95 && metrics.lost > 0, "{diagnosis:?}"),
+        Verdict::Hybrid => assert!(lost_host > 0 && lost_network > 0, "{diagnosis:?}"),
         Verdict::Inconclusive => {}
     }
     if metrics.na17 == 0 {
@@ -120,7 +120,7 @@ fn assert_labelled(window: &LabelledWindow) {
         (window.metrics.packets, window.metrics.lost),
         (window.signature.packets(), window.signature.lost())
     );
-    assert!(window.evidence.delay_s.is_none_or(|delay_s| 0.0 <= delay_s && delay_s.is_finite()));
+    assert!(window.evidence.delay_s.is_none_or(|delay_s| delay_s >= 0.0 && delay_s.is_finite()));
     assert!(window.evidence.burst != Some(0));
 }
 
@@ -162,7 +162,7 @@ mod tests {
             fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
             replayed += 1;
         }
-        assert!(8 <= replayed, "the corpus is there, not {replayed} files");
+        assert!(replayed >= 8, "the corpus is there, not {replayed} files");
     }
 
     #[test]

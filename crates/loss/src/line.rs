@@ -119,7 +119,7 @@ fn read_bits(text: &str, fates: &str, signature: &mut Signature) -> Result<(), L
 }
 
 fn read_runs(text: &str, fates: &str, window: u32, signature: &mut Signature) -> Result<(), LineError> {
-    if window == 0 || Signature::PACKETS_MAX < window {
+    if window == 0 || window > Signature::PACKETS_MAX {
         return Err(LineError::Window(window));
     }
     let mut wrong = None;

@@ -91,7 +91,7 @@ impl TableReader {
         }
         let burst = match optional("burst", self.burst)? {
             Some(text) => {
-                Some(whole(text).filter(|burst| 0 < *burst).ok_or_else(|| wrong("burst", text, PACKETS))?)
+                Some(whole(text).filter(|burst| *burst > 0).ok_or_else(|| wrong("burst", text, PACKETS))?)
             }
             None => None,
         };

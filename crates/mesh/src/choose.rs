@@ -39,7 +39,7 @@ pub struct RankedHost {
 /// A candidate without a rate is left out above [`INITIAL_WINDOW_BYTES`]. Up to that size, if one
 /// candidate has no rate, only round-trip times count, for all candidates.
 pub fn rank(candidates: &[HostCandidate], bytes: u64) -> Vec<RankedHost> {
-    let by_rate = INITIAL_WINDOW_BYTES < bytes || candidates.iter().all(|one| one.goodput_bit_s.is_some());
+    let by_rate = bytes > INITIAL_WINDOW_BYTES || candidates.iter().all(|one| one.goodput_bit_s.is_some());
     let mut ranked: Vec<RankedHost> = candidates
         .iter()
         .filter(|candidate| candidate.rtt_s.is_positive())
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(names(&rank(&hosts, 1_000_000_000)), [("wide", true), ("near", false)]);
         let time = rank(&hosts, 12_500_000)[0].time_s;
         // 100 Mbit at 1 Gbit/s take 0.1 s, and two round trips of 100 ms take 0.2 s.
-        assert!((time.value - 0.3).abs() < 1e-12 && time.lower < 0.3 && 0.3 < time.upper, "{time:?}");
+        assert!((time.value - 0.3).abs() < 1e-12 && time.lower < 0.3 && time.upper > 0.3, "{time:?}");
     }
 
     #[test]

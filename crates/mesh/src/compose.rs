@@ -150,7 +150,7 @@ impl CompositionModel {
         observations: impl Iterator<Item = PairObservation<'a, H>>,
     ) -> Option<Self> {
         let (ends, all): (Vec<[H; 2]>, Vec<Factor>) = observations
-            .filter(|observation| observation.measured.last.is_finite() && 0.0 < observation.measured.last)
+            .filter(|observation| observation.measured.last.is_finite() && observation.measured.last > 0.0)
             .filter_map(|PairObservation { ends, legs, measured }| {
                 let (value, variance) = quantity.compose(legs)?;
                 Some((ends, (class(legs), (measured.last / value).ln(), variance)))
@@ -242,7 +242,7 @@ impl ComposedQuantity {
     /// [`CompositionModel`].
     fn is_informative(self, legs: &[LegForecast]) -> bool {
         match self {
-            Self::Rtt | Self::Loss => LEGS_ACROSS <= legs.len(),
+            Self::Rtt | Self::Loss => legs.len() >= LEGS_ACROSS,
             Self::Goodput => true,
         }
     }
@@ -264,7 +264,7 @@ impl ComposedQuantity {
         // Errors of legs are taken as independent; d ln value = Σ (part / sum) d ln leg.
         let variance =
             parts().zip(legs).map(|(part, leg)| (part / sum).powi(2) * leg.forecast.variance()).sum();
-        (value.is_finite() && 0.0 < value).then_some((value, variance))
+        (value.is_finite() && value > 0.0).then_some((value, variance))
     }
 }
 
@@ -274,7 +274,7 @@ type Factor = (usize, f64, f64);
 
 /// Index of the shift for a path of these legs.
 fn class(legs: &[LegForecast]) -> usize {
-    usize::from(LEGS_ACROSS <= legs.len())
+    usize::from(legs.len() >= LEGS_ACROSS)
 }
 
 /// The 95 % quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5, to the second order).

@@ -154,7 +154,7 @@ struct Cluster {
 
 impl Distances {
     fn new(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Self {
-        let known = |a, b| rtt_s(a, b).filter(|rtt_s| rtt_s.is_finite() && 0.0 <= *rtt_s);
+        let known = |a, b| rtt_s(a, b).filter(|rtt_s| rtt_s.is_finite() && *rtt_s >= 0.0);
         let mut seconds = vec![f64::INFINITY; hosts * hosts];
         for a in 0..hosts {
             for b in 0..a {

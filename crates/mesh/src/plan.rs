@@ -142,11 +142,11 @@ impl Planner {
         }
         let left = std::mem::replace(&mut self.pairs, kept);
         self.departed.extend(left.into_iter().map(|(name, pair)| (name, (now, pair))));
-        if DEPARTED_MAX < self.departed.len() {
+        if self.departed.len() > DEPARTED_MAX {
             let mut times: Vec<Duration> = self.departed.values().map(|(at, _)| *at).collect();
             let (_, limit, _) = times.select_nth_unstable(self.departed.len() - DEPARTED_MAX);
             let limit = *limit;
-            self.departed.retain(|_, (at, _)| limit < *at);
+            self.departed.retain(|_, (at, _)| *at > limit);
         }
     }
 
@@ -160,7 +160,7 @@ impl Planner {
     pub fn set_forecast(&mut self, peer: &str, forecast: PairForecast) {
         let rate = forecast.goodput_bit_s;
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.forecast = Some(forecast).filter(|_| rate.is_finite() && 0.0 < rate);
+            pair.forecast = Some(forecast).filter(|_| rate.is_finite() && rate > 0.0);
         }
     }
 
@@ -257,7 +257,7 @@ impl Planner {
                 self.list.insert(0, listed);
             }
         }
-        if ASKED_MAX <= self.refusals {
+        if self.refusals >= ASKED_MAX {
             self.pass(now);
         }
     }

@@ -155,9 +155,9 @@ pub fn predict(mesh: MeshSize, config: &PlanConfig, each: Cost) -> Result<PlanPr
     let revisit = |turn: Duration, peers: u32| turn.saturating_mul(peers.saturating_mul(turns_of_pair));
     let share = |started: Cost| started.duration.as_secs_f64() / HOUR.as_secs_f64();
     // With one host at each site, a representative is in one group only.
-    let groups = if 0 < peers { 2 } else { 1 };
+    let groups = if peers > 0 { 2 } else { 1 };
     let (representative_turn, _) = self::turn(config, each, groups);
-    let representative = (0 < representative_peers).then(|| {
+    let representative = (representative_peers > 0).then(|| {
         let (started, tests_per_hour) = started(representative_turn);
         RepresentativePrediction {
             turn: representative_turn,

@@ -100,7 +100,7 @@ impl<D: PartialEq> Roster<D> {
     /// host, it is lost like a host that a snapshot omits. Ignores a host without groups, and hosts
     /// beyond the bound.
     pub fn remember(&mut self, host: &Name, groups: &[Name], description: D) {
-        if groups.is_empty() || self.hosts_max <= self.hosts.len() || self.hosts.contains_key(host) {
+        if groups.is_empty() || self.hosts.len() >= self.hosts_max || self.hosts.contains_key(host) {
             return;
         }
         let memberships = groups.iter().map(|group| (group.clone(), Membership::Earlier)).collect();
@@ -132,7 +132,7 @@ impl<D: PartialEq> Roster<D> {
                 None => changed.then(|| MembershipChange::Changed(host.clone())),
             };
         }
-        if self.hosts_max <= self.hosts.len() && !self.forget_oldest() {
+        if self.hosts.len() >= self.hosts_max && !self.forget_oldest() {
             self.refused += 1;
             return None;
         }

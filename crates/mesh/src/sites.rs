@@ -289,7 +289,7 @@ fn close(
     let limit = if is_alone { SITE_S } else { gap * upper.max(FLOOR_S) };
     let is_close = |other: &usize| {
         between(&proposal.hosts, *other, rtt)
-            .is_some_and(|rtt| rtt.lower < limit && (!is_alone || SITE_S < rtt.value))
+            .is_some_and(|rtt| rtt.lower < limit && (!is_alone || rtt.value > SITE_S))
     };
     (0..hosts.len()).filter(|other| !proposal.hosts.contains(other)).filter(is_close).collect()
 }

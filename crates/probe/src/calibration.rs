@@ -84,7 +84,7 @@ impl Calibration {
     /// changed: calibration starts again with this test as the first.
     pub fn add_rejected(&mut self, partials: &CheckpointRates, full_bit_s: f64) {
         self.rejections += 1;
-        if Self::REJECTIONS_MAX <= self.rejections {
+        if self.rejections >= Self::REJECTIONS_MAX {
             *self = Self::default();
             self.add_full(partials, full_bit_s);
         }
@@ -101,7 +101,7 @@ impl Calibration {
         let most = (LEVEL_FACTOR.powi(2) * level.variance).max(DEVIATION_MAX.powi(2));
         let ratios = self.ratios.map(|ratio| {
             let next = ratio.predict(RATIO_DEVIATION);
-            let is_guide = Self::TESTS_MIN <= ratio.count && next.variance <= most;
+            let is_guide = ratio.count >= Self::TESTS_MIN && next.variance <= most;
             Some(next).filter(|next| is_guide && next.mean.abs() <= RATIO_MAX.ln())
         });
         ratios.iter().any(Option::is_some).then_some(ExpectedRate { level, ratios })
@@ -135,7 +135,7 @@ impl ExpectedRate {
     /// that checkpoint does not predict well enough.
     #[must_use]
     pub fn estimate(&self, index: usize, time_s: f64, partial_bit_s: f64) -> Option<CheckpointEstimate> {
-        let is_late = EARLY_CHECK_MIN_S <= time_s;
+        let is_late = time_s >= EARLY_CHECK_MIN_S;
         let ratio =
             (*self.ratios.get(index)?).filter(|ratio| is_late || ratio.variance <= DEVIATION_MAX.powi(2))?;
         let alone = log(partial_bit_s)? + ratio.mean;
@@ -194,7 +194,7 @@ impl RunningStats {
         self.count = self.count.saturating_add(1);
         let off = value - self.mean;
         let others = self.others();
-        if 0.0 < others {
+        if others > 0.0 {
             // `off` is the distance of a value from the mean of n other values. The variance of
             // `off` is 1 + 1/n times the variance of the values.
             self.variance += (off * off * others / (others + 1.0) - self.variance) / others;
@@ -218,7 +218,7 @@ impl RunningStats {
 
 /// Logarithm of a rate; `None` if the rate is not positive and finite.
 fn log(rate_bit_s: f64) -> Option<f64> {
-    (rate_bit_s.is_finite() && 0.0 < rate_bit_s).then(|| rate_bit_s.ln())
+    (rate_bit_s.is_finite() && rate_bit_s > 0.0).then(|| rate_bit_s.ln())
 }
 
 // The constants were chosen on replayed tests of one set of emulated paths, and evaluated on

@@ -21,7 +21,7 @@ pub fn decode(text: &str, bytes_max: usize) -> Option<String> {
         } else {
             bytes.push(byte);
         }
-        if bytes_max < bytes.len() {
+        if bytes.len() > bytes_max {
             return None;
         }
     }

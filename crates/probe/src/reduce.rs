@@ -63,7 +63,7 @@ pub struct Goodput {
 /// function subtracts nothing. Returns `None` if `elapsed_s` is not positive and finite.
 #[must_use]
 pub fn goodput(bytes: u64, elapsed_s: f64, round_trip: RoundTrip) -> Option<Goodput> {
-    if !(elapsed_s.is_finite() && 0.0 < elapsed_s) {
+    if !(elapsed_s.is_finite() && elapsed_s > 0.0) {
         return None;
     }
     // The conversion is exact up to 2^53 bits, a petabyte.
@@ -74,7 +74,7 @@ pub fn goodput(bytes: u64, elapsed_s: f64, round_trip: RoundTrip) -> Option<Good
 
 /// Returns `value` if it is positive and finite, else 0.
 fn positive(value: Option<f64>) -> f64 {
-    value.filter(|value| value.is_finite() && 0.0 < *value).unwrap_or(0.0)
+    value.filter(|value| value.is_finite() && *value > 0.0).unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -55,9 +55,9 @@ impl RoundDetector {
         let seconds = sample.time_s - began.time_s;
         // A kernel counter never decreases, so the difference is not negative.
         let bytes = sample.acked_bytes.saturating_sub(began.acked_bytes);
-        let rtt_s = sample.rtt_s.filter(|rtt| rtt.is_finite() && 0.0 < *rtt).unwrap_or(0.0);
+        let rtt_s = sample.rtt_s.filter(|rtt| rtt.is_finite() && *rtt > 0.0).unwrap_or(0.0);
         let least_s = rtt_s.clamp(ROUND_S_MIN, ROUND_RTT_S_MAX);
-        let is_whole = ROUND_BYTES_MIN <= bytes || ROUND_S_MAX_FOR_BYTES <= seconds;
+        let is_whole = bytes >= ROUND_BYTES_MIN || seconds >= ROUND_S_MAX_FOR_BYTES;
         if seconds < least_s || !is_whole {
             return None;
         }
@@ -87,7 +87,7 @@ pub struct StartupDetector {
 impl StartupDetector {
     /// Adds a round and returns whether start-up is over.
     pub fn push(&mut self, round: &Round) -> bool {
-        if !self.is_over() && GROWTH * self.best_bit_s <= round.rate_bit_s() && 0 < round.bytes {
+        if !self.is_over() && GROWTH * self.best_bit_s <= round.rate_bit_s() && round.bytes > 0 {
             self.best_bit_s = round.rate_bit_s();
             self.without_growth = 0;
             self.candidate = Some((round.end_s, round.end_bytes));
@@ -117,7 +117,7 @@ impl StartupDetector {
     }
 
     fn is_over(&self) -> bool {
-        ROUNDS_WITHOUT_GROWTH <= self.without_growth
+        self.without_growth >= ROUNDS_WITHOUT_GROWTH
     }
 }
 

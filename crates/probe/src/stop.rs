@@ -177,7 +177,7 @@ impl EarlyStopRule {
             return None;
         }
         let rate = round.end_bytes.saturating_sub(from_bytes) as f64 * 8.0 / (round.end_s - from_s);
-        self.partials[at] = Some(rate).filter(|rate| rate.is_finite() && 0.0 < *rate);
+        self.partials[at] = Some(rate).filter(|rate| rate.is_finite() && *rate > 0.0);
         self.partials[at].map(|_| at)
     }
 
@@ -222,13 +222,13 @@ impl EarlyStopRule {
         let squares = self.latest.iter().map(|round| (round.rate_bit_s() - mean).powi(2)).sum::<f64>();
         let variation = (squares / count).sqrt() / mean;
         // With a mean of 0 the variation is NaN: no data arrived, so no rate has settled.
-        if variation.is_nan() || self.config.variation_max < variation {
+        if variation.is_nan() || variation > self.config.variation_max {
             return None;
         }
         let seconds: f64 = self.latest.iter().map(|round| round.seconds).sum();
         let bytes: u64 = self.latest.iter().map(|round| round.bytes).sum();
         let settled_bit_s = bytes as f64 * 8.0 / seconds;
-        if !(settled_bit_s.is_finite() && 0.0 < settled_bit_s) {
+        if !(settled_bit_s.is_finite() && settled_bit_s > 0.0) {
             return None;
         }
         let (uncombined_bit_s, rate_bit_s) = (settled_bit_s, settled_bit_s);

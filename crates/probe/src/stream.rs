@@ -155,5 +155,5 @@ pub fn after_startup(samples: &[Sample]) -> Option<(f64, f64)> {
     let time_s = last.time_s - from_s;
     let bytes = last.acked_bytes.checked_sub(from_bytes)?;
     let rate = bytes as f64 * 8.0 / time_s;
-    (0.0 < time_s && rate.is_finite()).then_some((from_s, rate))
+    (time_s > 0.0 && rate.is_finite()).then_some((from_s, rate))
 }

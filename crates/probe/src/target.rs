@@ -43,7 +43,7 @@ impl Target {
     /// [`TargetError`] with the text and what was expected instead.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let refuse = |expected| Err(TargetError { text: shortened(text), expected });
-        if Self::BYTES_MAX < text.len() {
+        if text.len() > Self::BYTES_MAX {
             return refuse("at most 255 bytes");
         }
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -80,7 +80,7 @@ impl Target {
         let path = if path.starts_with('/') { path.to_string() } else { format!("/{path}") };
         let target = Self { scheme, host: host.to_ascii_lowercase(), port, path };
         // The canonical form may be longer by the `/` of an empty path.
-        if Self::BYTES_MAX < target.to_string().len() { refuse("at most 255 bytes") } else { Ok(target) }
+        if target.to_string().len() > Self::BYTES_MAX { refuse("at most 255 bytes") } else { Ok(target) }
     }
 
     /// Protocol that the target uses.

@@ -37,7 +37,7 @@ impl TokenTable {
     /// If the table is full, the oldest token is removed.
     pub fn issue(&mut self, token: Token, now_s: f64) {
         self.forget_expired(now_s);
-        if self.count_max <= self.issued.len() {
+        if self.issued.len() >= self.count_max {
             self.issued.pop_front();
         }
         self.issued.push_back((token, now_s));

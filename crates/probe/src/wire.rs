@@ -393,7 +393,7 @@ impl Datagram {
         reserved(&bytes[5..8])?;
         reserved(&bytes[20..])?;
         let sequence = u32_at(bytes, 16);
-        if COUNT_MAX <= sequence {
+        if sequence >= COUNT_MAX {
             return Err(WireError::Undefined { field: "sequence", value: sequence.into() });
         }
         Ok(Self { kind, nonce: u64_at(bytes, 8), sequence })

@@ -184,7 +184,7 @@ impl Codel {
         // queue then.
         let delta = self.count - self.last_count;
         let was_of_late = now_ns.saturating_sub(self.drop_next_ns) < 16 * self.interval_ns;
-        self.count = if 1 < delta && was_of_late { delta } else { 1 };
+        self.count = if delta > 1 && was_of_late { delta } else { 1 };
         self.drop_next_ns = self.control(now_ns);
         (self.last_count, self.is_dropping, self.has_entered) = (self.count, true, true);
         true

@@ -18,9 +18,9 @@ pub fn fuzz_scenario(scenario: Scenario) {
             let bytes = simulation.bytes(path, reduction);
             let response = simulation.respond(&SimulatedAttempt { path, reduction, number, at, bytes });
             let takes_s = response.takes_s;
-            let is_sound = takes_s.is_finite() && (0.0 < takes_s || response.broken && takes_s == 0.0);
+            let is_sound = takes_s.is_finite() && (takes_s > 0.0 || response.broken && takes_s == 0.0);
             assert!(is_sound, "{response:?} of {bytes} bytes at {at} in {scenario:?}");
-            assert!(simulation.reconnect_s(path).is_finite() && 0.0 < simulation.base_s(path));
+            assert!(simulation.reconnect_s(path).is_finite() && simulation.base_s(path) > 0.0);
             if !response.broken {
                 simulation.cancelled(path, at, at + takes_s);
             }

@@ -272,7 +272,7 @@ impl LinkState {
             let last = self.changes.last().copied().unwrap_or(0.0);
             self.changes.push(last + self.sojourns.exponential(stay));
         }
-        if CHANGES_MAX < self.changes.len() {
+        if self.changes.len() > CHANGES_MAX {
             // Remove an even number of changes, so that the current state stays the same.
             self.changes.drain(..CHANGES_MAX / 2);
         }

@@ -201,7 +201,7 @@ pub struct ClientStream {
 impl ClientStream {
     fn send_attempt(&mut self, bytes: Vec<u8>) {
         let now = Instant::now();
-        let fate = if 0 < self.handshake_exchanges {
+        let fate = if self.handshake_exchanges > 0 {
             self.handshake_exchanges -= 1;
             AttemptFate::after(Duration::ZERO)
         } else {

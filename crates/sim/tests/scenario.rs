@@ -20,7 +20,7 @@ fn the_scenario_corpus_replays_and_some_scenarios_are_valid() {
             fuzz_scenario(scenario);
         }
     }
-    assert!(3 <= sound, "{sound} of the kept scenarios are still sound");
+    assert!(sound >= 3, "{sound} of the kept scenarios are still sound");
 }
 
 /// The corpus's scenario with the most effects; the test replaces its numbers.

@@ -80,7 +80,7 @@ struct MessageDetail<'a> {
 /// Detail of a measured value: number of samples, their extremes, the uncorrected rate, TCP
 /// statistics, and whether it is a refusal.
 pub(crate) fn of(measured: &MeasuredValue) -> String {
-    let several = 1 < measured.samples.len();
+    let several = measured.samples.len() > 1;
     let extreme =
         |pick: fn(f64, f64) -> f64| measured.samples.iter().copied().reduce(pick).filter(|_| several);
     let detail = Detail {

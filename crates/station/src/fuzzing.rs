@@ -14,7 +14,7 @@ pub fn fuzz_report(data: &[u8]) {
     let Some(report) = PageMeasurement::parse(text) else { return };
     let name = report.source.as_str().strip_prefix("web:");
     let name = name.unwrap_or_else(|| panic!("{report:?} poses as a host"));
-    assert!(report.value.is_finite() && 0.0 <= report.value, "{report:?}");
+    assert!(report.value.is_finite() && report.value >= 0.0, "{report:?}");
     let again =
         serde_json::json!({ "source": name, "quantity": report.quantity.as_str(), "value": report.value });
     assert_eq!(PageMeasurement::parse(&again.to_string()), Some(report));
@@ -74,7 +74,7 @@ mod tests {
             fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
             replayed += 1;
         }
-        assert!(8 <= replayed, "the corpus is there, not {replayed} files");
+        assert!(replayed >= 8, "the corpus is there, not {replayed} files");
     }
 
     #[test]

@@ -437,7 +437,7 @@ pub(crate) fn too_many_series<T: PartialEq>(
     series_max: usize,
 ) -> Option<String> {
     let (stations, needed) = (groups_of_each.len(), series_of_mesh(groups_of_each));
-    (series_max < needed).then(|| {
+    (needed > series_max).then(|| {
         format!(
             "{stations} stations need {needed} series, and limits.series_max is {series_max}: set it to {needed} \
              or more, or divide the mesh into sites (mesh.site)"
@@ -552,7 +552,7 @@ mod tests {
             for limit in Limit::ALL {
                 let refused = refusals.of(limit);
                 prop_assert_eq!(refused.count, counts[limit as usize]);
-                prop_assert!(refused.since(now).is_none_or(|since| since <= now && 0 < refused.count));
+                prop_assert!(refused.since(now).is_none_or(|since| since <= now && refused.count > 0));
             }
         }
     }

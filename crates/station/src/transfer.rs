@@ -185,7 +185,7 @@ impl Transfers {
         peer: Option<String>,
     ) -> Result<String, TransferError> {
         let mut log = lock(&self.log);
-        if config.transfers_max <= log.open() {
+        if log.open() >= config.transfers_max {
             return Err(TransferError::Busy(log.open()));
         }
         let id = new_id()?;
@@ -347,7 +347,7 @@ impl Transfers {
     fn done(&self, id: &str, summary: &TransferSummary, target: Option<&str>) {
         let (lasted_s, fresh) =
             (summary.lasted.as_secs_f64(), summary.bytes.saturating_sub(summary.held_bytes));
-        let rate = (0.0 < lasted_s).then(|| 8.0 * fresh as f64 / lasted_s);
+        let rate = (lasted_s > 0.0).then(|| 8.0 * fresh as f64 / lasted_s);
         let stats = summary.progress.stats;
         let lost = target.map(|_| LostPackets {
             sent_packets: stats.sent_packets,
@@ -362,7 +362,7 @@ impl Transfers {
             row.received_bytes = summary.bytes;
         });
         if let (Some(target), Some(rate)) = (target, rate)
-            && (MEASURED_BYTES_MIN <= fresh && rate <= RATE_MAX_BIT_S)
+            && (fresh >= MEASURED_BYTES_MIN && rate <= RATE_MAX_BIT_S)
             && let Some(target) = self.peer(summary.peer).or_else(|| Name::new(target).ok())
         {
             let series = SeriesId { source: self.host.clone(), target, quantity: Quantity::TRANSFER };

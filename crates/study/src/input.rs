@@ -185,7 +185,7 @@ impl<R: BufRead> SeriesReader<R> {
                 return Err(InputError::NotFinite { line, field, found: number.to_string() });
             }
         }
-        if Battery::VALUE_MAX < value.abs() {
+        if value.abs() > Battery::VALUE_MAX {
             return Err(InputError::TooLarge { line, value });
         }
         if time_s < self.time_s {
@@ -211,7 +211,7 @@ impl<R: BufRead> SeriesReader<R> {
             }
             let end = available.iter().position(|byte| *byte == b'\n');
             let taken = end.map_or(available.len(), |end| end + 1);
-            if LINE_BYTES_MAX < self.line.len() + taken {
+            if self.line.len() + taken > LINE_BYTES_MAX {
                 return Err(InputError::TooLong { line: self.number });
             }
             self.line.extend_from_slice(&available[..taken]);

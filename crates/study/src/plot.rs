@@ -135,7 +135,7 @@ impl PlotData {
         let all = interval.fold(lines, ValueRange::with);
         // Subtract half of each number, because the difference of two large numbers may overflow.
         let room = (lines.high / 2.0 - lines.low / 2.0) * 0.4;
-        let low = if 0.0 < lines.low && LOGARITHMIC_FROM * lines.low < lines.high {
+        let low = if lines.low > 0.0 && LOGARITHMIC_FROM * lines.low < lines.high {
             lines.low
         } else {
             all.low.max(lines.low - room)

@@ -236,7 +236,7 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
 
 pub(crate) fn positive(text: &str) -> Option<f64> {
     // The parser also accepts `inf` and `nan`, so check that the number is finite.
-    text.parse().ok().filter(|number: &f64| number.is_finite() && 0.0 < *number)
+    text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0)
 }
 
 /// Range of accepted rates, in bit/s. At a lower rate, a packet of 1000 bytes takes longer than one

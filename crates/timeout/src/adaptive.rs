@@ -257,7 +257,7 @@ impl Adaptive {
     /// timeouts are still within the limits.
     pub fn load(saved: &[u8], config: &AdaptiveConfig, host: &HostStatistics) -> Result<Self, StateError> {
         let mut reader = Reader::new(saved, KIND)?;
-        let known = 0.5 < reader.double(0.0, 1.0)?;
+        let known = reader.double(0.0, 1.0)? > 0.5;
         let most = [LEVEL_MAX, OFFSET_MAX, OFFSET_MAX, LEVEL_MAX, LEVEL_MAX, LEVEL_MAX];
         let least = [-LEVEL_MAX, -OFFSET_MAX, -OFFSET_MAX, 0.0, -LEVEL_MAX, 0.0];
         let mut level = [0.0; 6];
@@ -331,7 +331,7 @@ impl Adaptive {
     fn timeout_probability(&self, attempt: &Attempt) -> Option<f64> {
         match attempt.number {
             _ if attempt.is_last() => Some(0.0),
-            0 if 0 < self.answers => Some(self.optimum.exceed_at(self.first())),
+            0 if self.answers > 0 => Some(self.optimum.exceed_at(self.first())),
             _ => None,
         }
     }
@@ -341,7 +341,7 @@ impl Adaptive {
             0 if self.model.source == ForecastSource::Preset => TimeoutReason::ForecastError,
             0 if self.tokens < 1.0 => TimeoutReason::BudgetSpent,
             0 if self.optimum.pays
-                || TOKENS_EXPLORE <= self.tokens && self.optimum.explore < self.optimum.backstop =>
+                || self.tokens >= TOKENS_EXPLORE && self.optimum.explore < self.optimum.backstop =>
             {
                 TimeoutReason::Optimal
             }
@@ -373,7 +373,7 @@ impl Adaptive {
     /// Learns from a response that took 2^`above` times the forecast. This forecast does not
     /// include the lift.
     fn classify_response(&mut self, attempt: &Attempt, above: f64) {
-        if 0.0 < self.lift && above < self.lift - SETTLED {
+        if self.lift > 0.0 && above < self.lift - SETTLED {
             self.lift = 0.0;
         }
         let octaves = above - self.lift;
@@ -390,10 +390,10 @@ impl Adaptive {
             1 => self.host.record_retry_evidence(EvidenceSource::Retry, !late),
             _ => {}
         }
-        self.slow = (SLOW < octaves).then_some(above);
+        self.slow = (octaves > SLOW).then_some(above);
         self.observe(octaves, false);
         let again = late && attempt.number == 1;
-        self.lift = if (again || 0.0 < self.lift) && LIFT_MIN < above { above.min(LIFT_MAX) } else { 0.0 };
+        self.lift = if (again || self.lift > 0.0) && above > LIFT_MIN { above.min(LIFT_MAX) } else { 0.0 };
     }
 
     fn timed_out(&mut self, attempt: &Attempt, took: Duration) {
@@ -462,7 +462,7 @@ impl Adaptive {
             exceed_max: self.refill,
             explore_max: self.config.retry_budget,
         };
-        let host_weight = if 0.0 < total { HOST_WEIGHT * (HOST_MAX / total).min(1.0) } else { 0.0 };
+        let host_weight = if total > 0.0 { HOST_WEIGHT * (HOST_MAX / total).min(1.0) } else { 0.0 };
         let counts = weighed(self.histogram.stored(), &host, host_weight, &PRIOR);
         self.optimum = Optimum::of(&counts, retries);
         self.fit_at = self.answers + (self.answers / 8).clamp(1, FIT_EVERY);
@@ -480,7 +480,7 @@ impl TimeoutEstimator for Adaptive {
             };
         }
         let forecast = libm::exp2(self.forecast(attempt.bytes));
-        let known = 0 < self.answers;
+        let known = self.answers > 0;
         TimeoutDecision {
             timeout: self.timeout(attempt),
             forecast: Some(bounded(forecast, self.config.max_timeout)),
@@ -543,7 +543,7 @@ impl Pending {
     fn publish(&mut self, host: &HostStatistics) {
         for coded in &self.bins[..usize::from(self.count)] {
             let coded = usize::from(*coded);
-            host.count(coded % BINS, BINS <= coded);
+            host.count(coded % BINS, coded >= BINS);
         }
         self.count = 0;
     }

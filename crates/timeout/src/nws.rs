@@ -64,7 +64,7 @@ impl Nws {
 
 impl TimeoutEstimator for Nws {
     fn decide(&self, _attempt: &Attempt) -> TimeoutDecision {
-        let forecast = self.battery.forecast(Objective::Squared).filter(|forecast| WARM <= forecast.count);
+        let forecast = self.battery.forecast(Objective::Squared).filter(|forecast| forecast.count >= WARM);
         let Some(forecast) = forecast else {
             return TimeoutDecision::bare(self.start.max(self.floor), TimeoutReason::Initial);
         };

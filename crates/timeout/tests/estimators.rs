@@ -197,7 +197,7 @@ fn slow_states_that_a_retry_meets_again_are_waited_for() {
         let state = if i % 120 < 20 { 6.0 } else { 1.0 };
         let mut time = || state * lognormal(0.2, &mut uniform);
         let cut = send(&mut link, 1, &[time(), time(), time()]);
-        cut_late += if 1200 <= i { cut } else { 0 };
+        cut_late += if i >= 1200 { cut } else { 0 };
     }
     assert!(link.decide(&first(1)).retry_success.is_some_and(|share| share < 0.6));
     // 800 of 4800 messages are slow.
@@ -254,7 +254,7 @@ fn message_sizes_that_come_in_phases_keep_separate_forecasts() {
                     let mut time = || time(bytes) * lognormal(0.1, &mut uniform);
                     cut += send(&mut link, bytes, &[time(), time(), time(), time(), time()]);
                 }
-                if 0 < round {
+                if round > 0 {
                     for bytes in phases {
                         let forecast = link.decide(&first(bytes)).forecast.unwrap().as_secs_f64();
                         assert!(
@@ -421,7 +421,7 @@ fn a_battery_can_provide_the_forecast() {
     }
     let forecast = link.decide(&first(1)).forecast.unwrap();
     assert!(S(0.95) < forecast && forecast < S(1.25), "{forecast:?}");
-    assert!(4096 < link.size_bytes() && Adaptive::default().size_bytes() <= 4096);
+    assert!(link.size_bytes() > 4096 && Adaptive::default().size_bytes() <= 4096);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn the_state_corpus_replays_and_some_states_load() {
             u32::from(Adaptive::load(&data, &AdaptiveConfig::default(), &HostStatistics::default()).is_ok());
         hosts += u32::from(HostStatistics::load(&data).is_ok());
     }
-    assert!(1 <= links && 1 <= hosts, "states of {links} links and {hosts} hosts still load");
+    assert!(links >= 1 && hosts >= 1, "states of {links} links and {hosts} hosts still load");
 }
 
 /// Saved states of a link and its host after responses and timeouts.

@@ -37,7 +37,7 @@ pub struct TooLong(pub u64);
 
 impl TooLong {
     fn check(object_bytes: u64) -> Result<(), Self> {
-        if wire::NUMBER_MAX < object_bytes { Err(Self(object_bytes)) } else { Ok(()) }
+        if object_bytes > wire::NUMBER_MAX { Err(Self(object_bytes)) } else { Ok(()) }
     }
 }
 

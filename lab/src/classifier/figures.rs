@@ -98,7 +98,7 @@ fn figure_5(title: &str, windows: &[&LabelledWindow]) -> Chart {
             .collect();
         let mut counts = [0u32; 100];
         of.iter().for_each(|share| counts[((share * 100.0) as usize).min(99)] += 1);
-        let points = (0..100).zip(counts).filter(|(_, count)| 0 < *count);
+        let points = (0..100).zip(counts).filter(|(_, count)| *count > 0);
         let points =
             points.map(|(bin, count)| (f64::from(bin) / 100.0, 100.0 * f64::from(count) / of.len() as f64));
         let name = format!("{}, {} windows", cause_name(cause), of.len());
@@ -219,7 +219,7 @@ fn curve_cells(report: &CurveReport) -> [String; 4] {
     if curve.c != 0.0 {
         formula += &format!(" {:+.3} exp({:.0} p)", curve.c, curve.d);
     }
-    let bins = report.bins.iter().filter(|bin| 0 < bin.windows).map(|bin| {
+    let bins = report.bins.iter().filter(|bin| bin.windows > 0).map(|bin| {
         let tested = bin.normality.map_or(dash(), |test| format!("{:.3}, {:.3}", test.w, test.p));
         format!("{}–{}: {} ({}), {tested}", bin.from, bin.to, bin.windows - bin.outliers, bin.outliers)
     });

@@ -347,7 +347,7 @@ fn share(runs: &[(f64, f64)], seed: u64) -> Option<Share> {
     }
     let mut rng = SeededRng::new(seed, BOOTSTRAP_STREAM);
     let drawn = |drawn: &[usize]| ratio(&mut drawn.iter().map(|run| &runs[*run]));
-    let interval = (2 <= runs.len())
+    let interval = (runs.len() >= 2)
         .then(|| interval(resampled(runs.len(), RESAMPLES, &mut rng, drawn), 0.025))
         .flatten();
     Some(Share { value, interval })
@@ -355,7 +355,7 @@ fn share(runs: &[(f64, f64)], seed: u64) -> Option<Share> {
 
 pub(crate) fn cell(rates: Option<&Rates>) -> String {
     let Some(rates) = rates else { return dash() };
-    let hybrid = if 0.0 < rates.hybrid { format!(" + {}", percent(rates.hybrid)) } else { String::new() };
+    let hybrid = if rates.hybrid > 0.0 { format!(" + {}", percent(rates.hybrid)) } else { String::new() };
     format!(
         "{} / {} / {}{hybrid}",
         percent_in(rates.right),

@@ -307,7 +307,7 @@ impl Floor {
             right <= 100.0 * found.right.value && 100.0 * (found.wrong.value + found.hybrid) <= wrong
         });
         let met = if is_met { "met" } else { "missed" };
-        if 0.0 < right {
+        if right > 0.0 {
             format!("≥ {right}, ≤ {wrong}: {met}")
         } else {
             format!("≤ {wrong} wrong: {met}")
@@ -448,7 +448,7 @@ impl Assignment {
         let (mut sums, mut weights) = ([0.0; 3], 0.0);
         for (band, weight) in self.0[index(cause)].iter().zip(EARLIER_BANDS[index(cause)]) {
             let all: u32 = band.iter().sum();
-            if 0 < all {
+            if all > 0 {
                 weights += weight;
                 for (sum, count) in sums.iter_mut().zip(band) {
                     *sum += weight * f64::from(*count) / f64::from(all);

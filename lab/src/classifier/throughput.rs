@@ -257,7 +257,7 @@ pub(crate) fn tilt(rates: &[f64], mean: f64) -> Option<Vec<f64>> {
     }
     let weights = |slope: f64| -> Vec<f64> {
         // The largest exponent is 0, so that nothing overflows.
-        let top = if 0.0 < slope { high } else { low };
+        let top = if slope > 0.0 { high } else { low };
         let raw: Vec<f64> = rates.iter().map(|rate| (slope * (rate - top)).exp()).collect();
         let all: f64 = raw.iter().sum();
         raw.into_iter().map(|weight| weight / all).collect()
@@ -389,7 +389,7 @@ impl Estimator for RecentLosses {
                 Some((at, all)) if *at == event.at => *all = all.saturating_add(lost),
                 _ => {
                     last.push_back((event.at, lost));
-                    if INTERVALS < last.len() {
+                    if last.len() > INTERVALS {
                         last.pop_front();
                         *began = last.front().map_or(0, |(at, _)| *at);
                     }

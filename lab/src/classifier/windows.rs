@@ -108,7 +108,7 @@ impl Run {
     ) -> anyhow::Result<()> {
         let (mut signature, mut host) = (Signature::new(), 0);
         let mut end = |signature: &mut Signature, host: &mut u32| {
-            if 0 < signature.lost() {
+            if signature.lost() > 0 {
                 let cause = match *host {
                     0 => Label::Network,
                     host if host == signature.lost() => Label::Host,
@@ -134,7 +134,7 @@ impl Run {
         let rest = self.packets.saturating_sub(received).try_into().unwrap_or(u32::MAX);
         for [received, lost, drops] in self.gaps.iter().copied().chain([[rest, 0, 0]]) {
             for (is_received, mut count) in [(true, received), (false, lost)] {
-                while 0 < count {
+                while count > 0 {
                     let part = count.min(packets - signature.packets());
                     if is_received {
                         signature.push_received(part)?;

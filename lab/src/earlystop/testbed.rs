@@ -33,7 +33,7 @@ impl Cell {
         let Self { rate_mbit_s, congestion, loss, .. } = self;
         let rtt = self.rtt_ms.map_or_else(|| "native".to_owned(), |ms| format!("{ms} ms"));
         let competitor = if self.has_competitor { ", competing" } else { "" };
-        let lossy = if 0.0 < *loss { format!(", {} % loss", loss * 100.0) } else { String::new() };
+        let lossy = if *loss > 0.0 { format!(", {} % loss", loss * 100.0) } else { String::new() };
         format!("{rate_mbit_s} Mbit/s, {rtt}, {congestion}{lossy}{competitor}")
     }
 
@@ -51,7 +51,7 @@ impl Cell {
             seed: !seed,
             ..LinkSpec::default()
         };
-        let loss = if 0.0 < self.loss { PacketLoss::Independent(self.loss) } else { PacketLoss::None };
+        let loss = if self.loss > 0.0 { PacketLoss::Independent(self.loss) } else { PacketLoss::None };
         let forward = LinkSpec { loss, seed, ..back.clone() };
         Link::Relay { forward, back, options: Default::default() }
     }
@@ -59,7 +59,7 @@ impl Cell {
     fn levels(&self) -> [u64; 5] {
         let rtt = self.rtt_ms.unwrap_or(0);
         let congestion = u64::from(self.congestion == CONGESTION[0]);
-        [self.rate_mbit_s, rtt, congestion, u64::from(0.0 < self.loss), u64::from(self.has_competitor)]
+        [self.rate_mbit_s, rtt, congestion, u64::from(self.loss > 0.0), u64::from(self.has_competitor)]
     }
 
     /// All pairs of levels of different factors in this cell.
@@ -184,7 +184,7 @@ impl Competitor {
         // This thread ends with the connection.
         thread::spawn(move || {
             let mut buffer = vec![0; BLOCK_BYTES];
-            while receiver.read(&mut buffer).is_ok_and(|read| 0 < read) {}
+            while receiver.read(&mut buffer).is_ok_and(|read| read > 0) {}
         });
         let sent = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&sent);

@@ -400,7 +400,7 @@ fn compared(study: &SeriesComparison) -> Value {
 }
 
 fn side_json(side: &ComparedSeries) -> Value {
-    let median = (0 < side.moments.count).then_some(side.median);
+    let median = (side.moments.count > 0).then_some(side.median);
     object!({"moments": side.moments, "median": median, "mean_absolute_error": side.mae()})
 }
 

@@ -135,7 +135,7 @@ pub(crate) fn score(preset: Preset, rule: Rule, samples: &[Sample]) -> Option<Sc
             start += (battery.forecast_at(Objective::Absolute, time_s)?.value - value).abs();
             start_last += f64::abs(before - value);
         }
-        if FIRST_STEP <= step {
+        if step >= FIRST_STEP {
             let mean = battery.forecast_at(Objective::Squared, time_s)?;
             let median = battery.forecast_at(Objective::Absolute, time_s)?;
             let interval = battery.interval_at(LEVEL, time_s)?;
@@ -249,7 +249,7 @@ pub(crate) fn score_cycle(samples: &[Sample], objective: Objective) -> Option<Cy
             let [by_day, by_week] = residuals.each_ref().map(|cycle| full + cycle.deviation(*time_s));
             let members = [full, day, week, by_day, by_week];
             let with = weighted(&members, &costs);
-            if FIRST_STEP <= step {
+            if step >= FIRST_STEP {
                 last_value += cost(before - value);
                 for (sum, forecast) in sums.iter_mut().zip([full, day, week, with]) {
                     *sum += cost(forecast - value);

@@ -55,7 +55,7 @@ fn figure_11(long: &Long) -> Chart {
             let inside = |mae: &&f64| (**mae / width) as usize == bin;
             100.0 * maes.iter().filter(inside).count() as f64 / maes.len() as f64
         };
-        let bars = (0..BINS).map(|bin| ((bin as f64 + 0.5) * width, share(bin))).filter(|bar| 0.0 < bar.1);
+        let bars = (0..BINS).map(|bin| ((bin as f64 + 0.5) * width, share(bin))).filter(|bar| bar.1 > 0.0);
         Layer::new(format_period(row.period_s), Shape::Bars(0.8 / BINS as f64), bars.collect(), colour)
     };
     let layers: Vec<Layer> = rows.iter().enumerate().map(layer).collect();

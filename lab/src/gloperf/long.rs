@@ -280,7 +280,7 @@ pub(crate) fn spread(grid: &Grid, every: usize) -> Option<f64> {
     let errors = (0..every).filter_map(|offset| Predictor::Exponential.errors(grid, every, offset, 0));
     let maes: Vec<f64> = errors.map(|errors| errors.mae).collect();
     let mean = mean_of_some(&maes)?;
-    (0.0 < mean).then(|| population_deviation(&maes) / mean)
+    (mean > 0.0).then(|| population_deviation(&maes) / mean)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -447,9 +447,9 @@ mod tests {
         let noise: Vec<f64> = (0..2880).map(|_| rng.normal()).collect();
         let quiet = grid(|i| 100.0 + noise[i]);
         let tested = Null::Turned.test(&quiet, 288, 288, 1).unwrap();
-        assert!(0.01 < tested.chance, "{tested:?}");
+        assert!(tested.chance > 0.01, "{tested:?}");
         // Ten times the noise in the afternoon.
-        let loud = grid(|i| 100.0 + noise[i] * if 144 <= i % 288 { 10.0 } else { 1.0 });
+        let loud = grid(|i| 100.0 + noise[i] * if i % 288 >= 144 { 10.0 } else { 1.0 });
         let tested = Null::Turned.test(&loud, 288, 288, 1).unwrap();
         assert!(tested.chance < 0.01 && tested.high < tested.observed, "{tested:?}");
     }
@@ -458,7 +458,7 @@ mod tests {
     fn the_series_has_the_length_and_the_gaps_of_the_paper() {
         let grid = series(1, 1.0);
         assert_eq!((grid.slots.len(), grid.values().count(), grid.blanks()), (SLOTS, TESTS, SLOTS - TESTS));
-        assert!(grid.values().all(|value| value.is_finite() && 0.0 < value));
+        assert!(grid.values().all(|value| value.is_finite() && value > 0.0));
         assert_eq!(grid, series(1, 1.0), "the same seed gives the same series");
         assert_ne!(grid, series(2, 1.0));
         // Only the daily cycle differs; outages and everything else are the same.

@@ -189,7 +189,7 @@ async fn measure(joined: &Joined) -> anyhow::Result<()> {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    while 0 < joined.statistics().spooled {
+    while joined.statistics().spooled > 0 {
         tokio::time::sleep(PAUSE).await;
     }
     println!("drained {:?} .", joined.statistics());

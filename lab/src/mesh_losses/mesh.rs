@@ -252,8 +252,8 @@ impl Mesh {
         let seen = [format!("{archive} by {STATION}"), format!("{STATION} by {archive}")];
         self.wait("its first records confirmed, its peers, and no trouble", |reported| {
             acknowledged <= reported.acknowledged.len()
-                && 0 < reported.confirmed
-                && 0 < reported.learnt_most
+                && reported.confirmed > 0
+                && reported.learnt_most > 0
                 && seen.iter().all(|seen| reported.up.contains(seen))
                 && reported.trouble().is_none()
         })
@@ -277,7 +277,7 @@ impl Mesh {
         let mut before = 0;
         loop {
             let learnt = learnt_at(listen(self.port.number))?;
-            if (all <= learnt && learnt == before) || LEARN_MAX < began.elapsed() {
+            if (all <= learnt && learnt == before) || began.elapsed() > LEARN_MAX {
                 return Ok(learnt);
             }
             before = learnt;
@@ -288,7 +288,7 @@ impl Mesh {
     fn wait(&self, what: &str, is_so: impl Fn(&ReportedState) -> bool) -> anyhow::Result<()> {
         let began = Instant::now();
         while !is_so(&self.reported()) {
-            if DRAIN_MAX < began.elapsed() {
+            if began.elapsed() > DRAIN_MAX {
                 let reported = self.reported();
                 let (refused, trouble) = (&reported.refused, reported.trouble());
                 anyhow::bail!(

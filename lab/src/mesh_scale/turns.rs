@@ -79,7 +79,7 @@ type TestStarts = BTreeMap<(String, String), Vec<f64>>;
 pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let Args { stations, group, .. } = *args;
     ensure!(
-        2 <= group && stations.is_multiple_of(group),
+        group >= 2 && stations.is_multiple_of(group),
         "{stations} stations cannot be divided into sites of {group}: give a --group of 2 or more that divides --stations"
     );
     let promised = promised(group)?;
@@ -192,7 +192,7 @@ fn record_tests(station: &Station, starts: &mut TestStarts) -> anyhow::Result<us
         times.push(time_s);
         let longest_s = (LENGTH + LATE).as_secs_f64();
         over += usize::from(
-            row["bytes"].as_u64().is_none_or(|bytes| bytes_max < bytes)
+            row["bytes"].as_u64().is_none_or(|bytes| bytes > bytes_max)
                 || row["duration_s"].as_f64().is_none_or(|duration| longest_s < duration),
         );
     }

@@ -110,7 +110,7 @@ impl ProbeTestbed {
                 Err(unanswered) => unanswered,
             };
             attempt += 1;
-            if ATTEMPTS <= attempt || !self.may_repeat() {
+            if attempt >= ATTEMPTS || !self.may_repeat() {
                 return Err(unanswered);
             }
         }

@@ -241,8 +241,8 @@ fn pieces_findings(pieces: &[u64], runs: &[Vec<Run>]) -> String {
     let verdict = |what: &str, of: fn(&Summary) -> f64| {
         let best = (0..cut.len()).min_by(|a, b| of(&cut[*a]).total_cmp(&of(&cut[*b]))).unwrap_or(0);
         let gain = 1.0 - of(&cut[best]) / of(whole);
-        let verdict = if TIE < gain { "pays" } else { "does not pay" };
-        let than = if 0.0 < gain { "less" } else { "more" };
+        let verdict = if gain > TIE { "pays" } else { "does not pay" };
+        let than = if gain > 0.0 { "less" } else { "more" };
         let percent = 100.0 * gain.abs();
         format!(
             "in the {what} it {verdict}: at best {percent:.1} % {than}, with pieces of {}",

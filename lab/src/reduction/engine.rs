@@ -214,7 +214,7 @@ pub(crate) fn run_tree_owned(
     let mut network = Network::new(scenario, scenario.nodes - 1, strategy, owners);
     let mut start = 0.0;
     for reduction in 0..sets * scenario.reductions {
-        if 0 < reduction && reduction.is_multiple_of(scenario.reductions) {
+        if reduction > 0 && reduction.is_multiple_of(scenario.reductions) {
             network.forget(strategy, owners);
         }
         let end = reduce_tree(&mut network, scenario.nodes, reduction, start, &mut look_on);
@@ -284,7 +284,7 @@ impl Run {
         self.longest_s = self.longest_s.max(took_s);
         let extra = u64::from(attempts.saturating_sub(1));
         self.sends += 1;
-        self.retried += u64::from(0 < extra);
+        self.retried += u64::from(extra > 0);
         self.retries += extra;
         self.bytes.0 += bytes;
         self.bytes.1 += extra * bytes;
@@ -336,6 +336,6 @@ impl Row {
 
     /// Retries for each retried message, as tables show it.
     pub(crate) fn retries(&self, decimals: usize) -> String {
-        number((0.0 < self.retried_share).then_some(self.retries_per_retried), decimals)
+        number((self.retried_share > 0.0).then_some(self.retries_per_retried), decimals)
     }
 }

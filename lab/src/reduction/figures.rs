@@ -144,7 +144,7 @@ pub(super) fn tail(experiment: &Experiment) -> anyhow::Result<Figure> {
             // A step at each time: level until it, then down.
             let steps = |(i, time): (usize, &f64)| [(*time, longer(i)), (*time, longer(i + 1))];
             let points: Vec<(f64, f64)> =
-                sorted.iter().enumerate().flat_map(steps).filter(|(x, _)| 5.0 <= *x).collect();
+                sorted.iter().enumerate().flat_map(steps).filter(|(x, _)| *x >= 5.0).collect();
             axes.line(root, &points, *colour, width(*colour))?;
         }
         Ok(())
@@ -235,7 +235,7 @@ fn sends(scenario: &Scenario, strategy: Strategy) -> Vec<Sent> {
 
 fn counts(panels: &[Panel]) -> String {
     let count = |panel: &Panel| {
-        let retried = panel.sends.iter().filter(|sent| 1 < sent.attempts).count();
+        let retried = panel.sends.iter().filter(|sent| sent.attempts > 1).count();
         format!("{}, {retried} of {} retried", panel.title, panel.sends.len())
     };
     joined(panels.iter().map(count), "; ")
@@ -268,7 +268,7 @@ fn draw(panels: &[Panel]) -> anyhow::Result<String> {
             let times: Vec<(f64, f64)> = panel.sends.iter().map(|sent| point(sent, sent.took_s)).collect();
             axes.line(root, &times, INK, 1)?;
             axes.marks(root, &times, Mark::Dot, BLUE)?;
-            let retried = panel.sends.iter().filter(|sent| 1 < sent.attempts);
+            let retried = panel.sends.iter().filter(|sent| sent.attempts > 1);
             let retried: Vec<(f64, f64)> = retried.map(|sent| point(sent, sent.took_s)).collect();
             axes.marks(root, &retried, Mark::Ring, VERMILION)?;
         }

@@ -56,7 +56,7 @@ fn run_owned(
 ) -> anyhow::Result<Run> {
     ensure!(!strategy.is_hedged(), "{}: a link sends no copy beside the first", strategy.name());
     let (least, most) = sizes(scenario);
-    if least < BYTES_MIN || BYTES_MAX < most {
+    if least < BYTES_MIN || most > BYTES_MAX {
         bail!("over links a message must have {} to {BYTES_MAX} bytes, not {least} to {most}", BYTES_MIN);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

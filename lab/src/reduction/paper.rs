@@ -172,7 +172,7 @@ fn abandoned_text(experiment: &Experiment) -> String {
         let kept: Vec<f64> = kept.map(|(time, _)| *time).collect();
         if kept.is_empty() { "none is left".to_owned() } else { format!("{:.3} s", mean(&kept)) }
     };
-    let differ = experiment.runs.iter().filter(|(_, run)| 0 < run.abandoned()).map(|(strategy, run)| {
+    let differ = experiment.runs.iter().filter(|(_, run)| run.abandoned() > 0).map(|(strategy, run)| {
         format!("{} {} instead of {:.3} s", strategy.name(), alone(run), mean(&run.times))
     });
     let differ = joined(differ, ", ");
@@ -244,7 +244,7 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
     let (height, at) = highest(14..18);
     let valley = (first..at).map(|from| bin(f64::from(from))).fold(f64::INFINITY, f64::min);
     // Half as high again as the valley before it, and at least one reduction in a hundred.
-    let holds = 1.5 * valley < height && 0.01 <= height;
+    let holds = 1.5 * valley < height && height >= 0.01;
     let (beyond, late) = highest(11..60);
     let numbers = format!(
         "Of its times, {:.1} % lie in the fullest second from 14 to 18 s, {:.1} % in the emptiest second between it and \
@@ -255,7 +255,7 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
         first + 1,
         late + 1,
         100.0 * beyond,
-        100.0 * share(run, |time| 14.0 <= time),
+        100.0 * share(run, |time| time >= 14.0),
     );
     Some(Shape { claim: "A static 2 s has a second mode near 16 s", holds, numbers })
 }
@@ -300,7 +300,7 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
     let mut sends = Vec::new();
     let uncut = engine::run_tree(scenario, 1, Strategy::Static(1e6), |sent| sends.push(sent.took_s));
     let beyond =
-        |limit: f64| 100.0 * sends.iter().filter(|took| limit < **took).count() as f64 / sends.len() as f64;
+        |limit: f64| 100.0 * sends.iter().filter(|took| **took > limit).count() as f64 / sends.len() as f64;
     let simulation = LinkSimulation::new(scenario, scenario.nodes - 1);
     let slowest = (0..2 * (scenario.nodes - 1)).map(|path| simulation.base_s(path)).fold(0.0, f64::max);
     let (_, percent, retries) = TABLE_2[3];

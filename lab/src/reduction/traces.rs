@@ -95,7 +95,7 @@ fn times(file: &Path) -> anyhow::Result<Vec<Duration>> {
     };
     let times: Vec<Duration> =
         read(file)?.iter().map(|sample| time(sample.value)).collect::<anyhow::Result<_>>()?;
-    ensure!(WITHIN < times.len(), "{shown}: {} values; more than {WITHIN} are needed", times.len());
+    ensure!(times.len() > WITHIN, "{shown}: {} values; more than {WITHIN} are needed", times.len());
     Ok(times)
 }
 

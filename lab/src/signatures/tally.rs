@@ -211,7 +211,7 @@ impl Pace {
         let [usual, low] = [false, true].map(|low| self.0.get(&(label, low)).copied().unwrap_or_default());
         let both = Spent { hours: usual.hours + low.hours, made: added(usual.made, low.made) };
         // Both kinds of runs alternate until one goal is reached; then only the other kind runs.
-        let hours = if 0.0 < all && 0.0 < lowest {
+        let hours = if all > 0.0 && lowest > 0.0 {
             let (of_all, of_lowest) = (all / both.all(), lowest / both.lowest());
             let first = of_all.min(of_lowest);
             if of_all < of_lowest {
@@ -219,9 +219,9 @@ impl Pace {
             } else {
                 first + (all - first * both.all()) / usual.all()
             }
-        } else if 0.0 < all {
+        } else if all > 0.0 {
             all / usual.all()
-        } else if 0.0 < lowest {
+        } else if lowest > 0.0 {
             lowest / low.lowest()
         } else {
             0.0

@@ -57,7 +57,7 @@ fn of(kinds: &[ControllerKind], rtts_ms: &[u64], setting: Setting) -> anyhow::Re
         let half = case.path.bytes_s() / 2.0;
         let (ours, cubic) = (beside.bytes_s(0, from, seconds) / half, beside.cubic(from, seconds).0 / half);
         let last_start = APART_S * (FLOWS - 1);
-        let is_fair = |second| JAIN <= four.jain(second, second + SPAN_S);
+        let is_fair = |second| four.jain(second, second + SPAN_S) >= JAIN;
         let (stays, jain) = (fair_from(last_start, seconds - SPAN_S, is_fair), four.jain(from, seconds));
         let early = four.jain(20.min(seconds - SPAN_S), 30.min(seconds));
         let all: f64 = (0..FLOWS as usize).map(|flow| four.bytes_s(flow, from, seconds)).sum();

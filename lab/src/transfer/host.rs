@@ -34,7 +34,7 @@ impl Busy {
                 while at < until {
                     let others = rng.index_below(8) as u32;
                     let end = at + MS.mul_f64(20.0 + 120.0 * rng.uniform());
-                    while 0 < others && at < end {
+                    while others > 0 && at < end {
                         stalls.push((at, at + others * SLICE));
                         at += (others + 1) * SLICE;
                     }
@@ -203,7 +203,7 @@ impl Predictor {
     }
 
     fn learn(&mut self, at: Duration) {
-        let silent = self.heard.filter(|before| SILENCE_MIN <= at.saturating_sub(*before));
+        let silent = self.heard.filter(|before| at.saturating_sub(*before) >= SILENCE_MIN);
         self.heard = Some(at);
         let Some(before) = silent else { return };
         // Feedback describes packets that were sent one round trip before it arrives.

@@ -189,7 +189,7 @@ impl ReceivingEnd for MisattributingReceiver {
 
     fn report(&mut self, now: Duration) -> Option<Feedback> {
         let mut feedback = self.0.report(now)?;
-        for run in feedback.runs.iter_mut().filter(|run| 0 < run.missing) {
+        for run in feedback.runs.iter_mut().filter(|run| run.missing > 0) {
             run.evidence = GapReport { host_drops: Some(true), is_marked: None, delay_us: None };
         }
         feedback.totals = Totals { drain_bytes_s: 1_250_000_000, ..feedback.totals };
@@ -252,7 +252,7 @@ impl SimPath {
         let there = LinkDirection::new(LinkSpec {
             rate_bps: Some(self.mbit_s * 1_000_000),
             delay: self.half(),
-            loss: if 0.0 < self.loss { PacketLoss::Independent(self.loss) } else { PacketLoss::None },
+            loss: if self.loss > 0.0 { PacketLoss::Independent(self.loss) } else { PacketLoss::None },
             queue: Queue::Bytes(self.queue_bytes()),
             seed: self.seed,
             ..LinkSpec::default()

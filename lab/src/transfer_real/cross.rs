@@ -241,7 +241,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
 
 fn cell(found: &anyhow::Result<CompetitionResult>) -> String {
     let Ok(of) = found else { return dash() };
-    let arrived = of.offered_bps.filter(|offered| 0.0 < *offered);
+    let arrived = of.offered_bps.filter(|offered| *offered > 0.0);
     let arrived =
         arrived.map_or_else(String::new, |offered| format!(" ({})", percent(of.other_bps / offered)));
     let mark = if of.invalid_reason.is_some() { "*" } else { "" };

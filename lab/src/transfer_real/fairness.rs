@@ -237,7 +237,7 @@ fn four(session: &Session, path: &BottleneckPath, kind: ControllerKind) -> anyho
     let network = Network::new(path.link())?;
     let mut flows = Vec::new();
     for number in 0..FLOWS {
-        if 0 < number {
+        if number > 0 {
             thread::sleep(Duration::from_secs(APART_S));
         }
         flows.push(Flow::start(&network, &ours(path, kind, session.seed + number))?);
@@ -254,7 +254,7 @@ fn four(session: &Session, path: &BottleneckPath, kind: ControllerKind) -> anyho
     };
     let shares = between(from_ms, to_ms);
     let is_fair =
-        |second: u64| JAIN <= jain(&between(last_ms + 1000 * second, last_ms + 1000 * (second + SPAN_S)));
+        |second: u64| jain(&between(last_ms + 1000 * second, last_ms + 1000 * (second + SPAN_S))) >= JAIN;
     let first = results.first().ok_or_else(|| anyhow!("no flow"))?;
     Ok(Four {
         jain: jain(&shares),

@@ -224,7 +224,7 @@ impl<'a> FileStudy<'a> {
     fn table(&self, title: &str, legend: &str, base: Subject, goals: &[String]) -> Section {
         let base_bps = self.best(|row| row == base);
         let over = format!("÷ {}", if base == Subject::Written { "the disk's" } else { "cp's" });
-        let files = (1 < self.job.files).then_some("files/s");
+        let files = (self.job.files > 1).then_some("files/s");
         let (mut table, mut rows) = (Table::new(["", "rate", &over]).and(files), Vec::new());
         for row in &self.rows {
             let (what, bps) = (row.subject.name(), row.rounds.median());

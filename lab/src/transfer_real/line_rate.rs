@@ -80,7 +80,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 on.push(with.bps / line_bps);
                 off.push(without.bps / line_bps);
                 let sender = &with.result.sender;
-                shares.extend((0.0 < sender.cpu_s).then(|| sender.classifier_s / sender.cpu_s));
+                shares.extend((sender.cpu_s > 0.0).then(|| sender.classifier_s / sender.cpu_s));
             }
         }
         let differences: Vec<f64> = on.iter().zip(&off).map(|(on, off)| on - off).collect();

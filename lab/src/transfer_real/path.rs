@@ -39,7 +39,7 @@ impl BottleneckPath {
     /// Number of concurrent runs on this machine; one if the kernel is the link, because the kernel
     /// cannot report how late it was.
     pub(crate) fn at_once(&self, session: &Session) -> usize {
-        if 0 < self.rtt_ms && self.mbit_s <= AT_ONCE_MBIT_S { session.at_once } else { 1 }
+        if self.rtt_ms > 0 && self.mbit_s <= AT_ONCE_MBIT_S { session.at_once } else { 1 }
     }
 
     /// The link; its queue has one product of rate and round trip, but room for a burst.
@@ -212,7 +212,7 @@ fn goals_of(path: &BottleneckPath, rows: &[Value]) -> Vec<String> {
         add("highspeed ÷ its own equation".to_owned(), Bound::Within(0.8, 1.2), equation);
     }
     // Faster where there is delay and loss, and not much slower elsewhere.
-    let least = if 20 <= path.rtt_ms && 1e-4 <= path.loss { 1.0 } else { 0.97 };
+    let least = if path.rtt_ms >= 20 && path.loss >= 1e-4 { 1.0 } else { 0.97 };
     for peer in PEERS.into_iter().filter(|peer| !matches!(peer, Peer::Tcp(_) | Peer::Quinn(_))) {
         let other = of(&peer.name());
         if other.is_some() && ours.is_some() {

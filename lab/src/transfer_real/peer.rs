@@ -209,7 +209,7 @@ impl ProgramTestbed<'_> {
             let Copied { seconds, bytes: arrived, .. } = self.copied_in(&copy, bytes, limit_s)?;
             let seconds = (seconds - set_up_s).max(1e-3);
             if self.rate_bps.is_some()
-                || FILE_BYTES_MAX <= bytes
+                || bytes >= FILE_BYTES_MAX
                 || self.seconds as f64 / 2.0 <= seconds
                 || arrived < bytes
             {
@@ -363,7 +363,7 @@ pub(super) fn quinn(testbed: &ProgramTestbed<'_>, congestion: &str) -> anyhow::R
     let said = lines.recv().context("quinn's server ended without a result")?;
     let (bytes, seconds) = said.split_once(' ').context("quinn's server printed no rate")?;
     let (bytes, seconds): (f64, f64) = (bytes.parse()?, seconds.parse()?);
-    ensure!(0.0 < seconds, "quinn moved nothing");
+    ensure!(seconds > 0.0, "quinn moved nothing");
     Ok(8.0 * bytes / seconds)
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn limit(
         // At most twice, because other work of the machine sometimes delays a receiver for a
         // moment, which is not the limit.
         let mut trial = at(Some(next))?;
-        if LOSSLESS < trial.loss {
+        if trial.loss > LOSSLESS {
             trial = at(Some(next))?;
         }
         if trial.loss <= LOSSLESS {

@@ -265,7 +265,7 @@ pub(crate) fn gbit_s(bps: f64) -> String {
 
 /// A ratio of two rates; a dash if there is none.
 pub(crate) fn ratio(bps: f64, to: Option<f64>) -> String {
-    shown(to.filter(|to| 0.0 < *to), |to| format!("{:.2}", bps / to))
+    shown(to.filter(|to| *to > 0.0), |to| format!("{:.2}", bps / to))
 }
 
 /// Output of all parts, and all numbers that were printed.

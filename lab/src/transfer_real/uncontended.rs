@@ -148,7 +148,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     // Rows without pinning, as other programs run.
     let [free, free_clear] =
         ["sealed", "clear"].map(|seal| of_ours(&format!("Barograph, {seal}, classifier on{FREE}")));
-    let is_invalid = |ours: Option<f64>, limit| over(ours, limit).is_some_and(|share| BEYOND < share);
+    let is_invalid = |ours: Option<f64>, limit| over(ours, limit).is_some_and(|share| share > BEYOND);
     let invalid_reason = (is_invalid(ours, sealed) || is_invalid(in_clear, clear)).then(|| {
         "VOID: a flow of ours was faster than the limit, so other work of the machine disturbed the measurement; ignore the ratios.\n\n".to_owned()
     });

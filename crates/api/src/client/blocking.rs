@@ -115,7 +115,7 @@ async fn follow(
                 return Ok(FollowEnd::StoppedByCaller);
             }
         }
-        if bytes_max < incomplete.len() {
+        if incomplete.len() > bytes_max {
             return Err(ClientError::Interrupted(ErrorChain::from(
                 "a line of the response is longer than the client accepts",
             )));

@@ -114,7 +114,7 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
 /// rounded down. So rounding never raises a probability to 0.95 or more, and 1 is printed only for
 /// exactly 1.
 fn printed(p_cpu: f64) -> (f64, f64) {
-    let is_cpu = 0.5 <= p_cpu;
+    let is_cpu = p_cpu >= 0.5;
     let (larger, is_certain) = if is_cpu { (p_cpu, p_cpu == 1.0) } else { (1.0 - p_cpu, p_cpu == 0.0) };
     let most = if is_certain { BILLION } else { BILLION - 1.0 };
     let larger = (larger * BILLION).floor().min(most);
@@ -161,7 +161,7 @@ mod tests {
         ] {
             let (cpu, network) = printed(p);
             assert_eq!(cpu + network, 1.0, "{p}");
-            assert_eq!((0.95 <= cpu, 0.95 <= network), (0.95 <= p, 0.95 <= 1.0 - p), "{p}");
+            assert_eq!((cpu >= 0.95, network >= 0.95), (p >= 0.95, 1.0 - p >= 0.95), "{p}");
             assert_eq!((cpu == 1.0, network == 1.0), (p == 1.0, p == 0.0), "{p}");
             let digits = |p: f64| p.to_string().len();
             assert!(digits(cpu) <= 11 && digits(network) <= 11, "{cpu} {network}");

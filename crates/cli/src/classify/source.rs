@@ -89,7 +89,7 @@ impl Lines {
         if self.line.is_empty() {
             return Ok(None);
         }
-        if LINE_BYTES_MAX < self.line.len() as u64 {
+        if self.line.len() as u64 > LINE_BYTES_MAX {
             return Err(self.wrong(format_args!("at most {LINE_BYTES_MAX} bytes a line")));
         }
         match str::from_utf8(&self.line) {

@@ -97,7 +97,7 @@ fn distribution(out: &mut impl Write, a: &ComparedSeries, b: &ComparedSeries, un
         let ([a, b], [share_a, share_b]) = (counts, shares);
         writeln!(out, "  {edge:>14}  {a:>8} {share_a:>8}  {b:>8} {share_b:>8}")
     };
-    if 0 < bins_a.below + bins_b.below {
+    if bins_a.below + bins_b.below > 0 {
         row("below".to_owned(), [bins_a.below, bins_b.below], [String::new(), String::new()])?;
     }
     let (shares_a, shares_b) = (bins_a.cumulative(), bins_b.cumulative());
@@ -107,7 +107,7 @@ fn distribution(out: &mut impl Write, a: &ComparedSeries, b: &ComparedSeries, un
             row(format_significant(bins_a.edge(bin + 1)), [*counts.0, *counts.1], shares)?;
         }
     }
-    if 0 < bins_a.above + bins_b.above {
+    if bins_a.above + bins_b.above > 0 {
         row("above".to_owned(), [bins_a.above, bins_b.above], ["1.0000".to_owned(), "1.0000".to_owned()])?;
     }
     Ok(())

@@ -166,7 +166,7 @@ struct Next {
 
 impl From<Forecast> for Next {
     fn from(forecast: Forecast) -> Self {
-        let scored = |error| (2 <= forecast.count).then_some(error);
+        let scored = |error| (forecast.count >= 2).then_some(error);
         Self {
             value: forecast.value,
             mse: scored(forecast.mse),
@@ -340,7 +340,7 @@ impl Weights {
     /// Writes the methods with a weight of 0.001 or more, in descending order of weight.
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         for (name, weights) in [("mean", &self.mean), ("median", &self.median)] {
-            let mut weights: Vec<&Weight> = weights.iter().filter(|weight| 0.001 <= weight.weight).collect();
+            let mut weights: Vec<&Weight> = weights.iter().filter(|weight| weight.weight >= 0.001).collect();
             weights.sort_by(|a, b| b.weight.total_cmp(&a.weight));
             writeln!(out, "\nweights for the {name}")?;
             for Weight { method, weight } in weights {

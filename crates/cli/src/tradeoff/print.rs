@@ -128,7 +128,7 @@ fn lengths(out: &mut impl Write, study: &TradeoffScores) -> io::Result<()> {
 
 /// A number in percent of the mean; a dash if the mean is 0.
 fn percent(number: f64, mean: f64) -> String {
-    if 0.0 < mean { format!("{:.2}", 100.0 * number / mean) } else { "–".to_owned() }
+    if mean > 0.0 { format!("{:.2}", 100.0 * number / mean) } else { "–".to_owned() }
 }
 
 /// Writes the study as one line of JSON.
@@ -191,7 +191,7 @@ struct RowAnswer {
 impl RowAnswer {
     fn of(row: &ScoreRow, measured: &MeasuredSeries) -> Self {
         let mean = measured.grid.mean();
-        let percent = |number: f64| (0.0 < mean).then(|| 100.0 * number / mean);
+        let percent = |number: f64| (mean > 0.0).then(|| 100.0 * number / mean);
         Self {
             period_s: row.period_s,
             predictor: row.predictor,

@@ -111,14 +111,14 @@ impl LimitSample {
         let Losses { host, network, .. } = self.losses;
         match () {
             // A fixed rate is the user's choice, whatever the receiver loses.
-            () if self.is_fixed_rate && RATE_USE_MIN <= self.rate_use => Bottleneck::Rate,
-            () if self.sender_limit == Some(SendLimit::Drain) || (HOST_MIN <= host && network <= host) => {
+            () if self.is_fixed_rate && self.rate_use >= RATE_USE_MIN => Bottleneck::Rate,
+            () if self.sender_limit == Some(SendLimit::Drain) || (host >= HOST_MIN && network <= host) => {
                 Bottleneck::Receiver
             }
-            () if BUSY_FULL <= self.busy => Bottleneck::Sender,
+            () if self.busy >= BUSY_FULL => Bottleneck::Sender,
             // A busy reading thread is the limit only if the sender waits for this thread.
-            () if BUSY_FULL <= self.reader_busy && READER_WAIT_MIN <= self.reader_wait => Bottleneck::Sender,
-            () if self.sender_limit == Some(SendLimit::Window) || RATE_USE_MIN <= self.rate_use => {
+            () if self.reader_busy >= BUSY_FULL && self.reader_wait >= READER_WAIT_MIN => Bottleneck::Sender,
+            () if self.sender_limit == Some(SendLimit::Window) || self.rate_use >= RATE_USE_MIN => {
                 Bottleneck::Path
             }
             () => Bottleneck::Unknown,

@@ -73,7 +73,7 @@ pub(crate) fn stop_on_signal(output: &Arc<TransferOutput>) -> std::io::Result<Ar
             match signal {
                 Signal::Reload => {}
                 Signal::Stop if told.swap(true, Ordering::SeqCst) => std::process::exit(1),
-                Signal::Stop if 0 < output.under_way() => {
+                Signal::Stop if output.under_way() > 0 => {
                     output.message("Stopping… press Ctrl-C again to quit now")
                 }
                 Signal::Stop => {}

@@ -134,7 +134,7 @@ impl RateScale {
             .battery
             .interval(Interval::DEFAULT_LEVEL)
             .map(|interval| (interval.lower.max(0.0), interval.upper));
-        (VALUES_MIN <= self.values && 0.0 < value).then_some(RateForecast {
+        (self.values >= VALUES_MIN && value > 0.0).then_some(RateForecast {
             value,
             interval,
             error_max: self.error_max,
@@ -231,7 +231,7 @@ mod tests {
                 inside += u32::from((lower_s..=upper_s + 1.0).contains(&took_s));
             }
             let cover = f64::from(inside) / 400.0;
-            assert!(Interval::DEFAULT_LEVEL <= cover, "{kind}: {cover}");
+            assert!(cover >= Interval::DEFAULT_LEVEL, "{kind}: {cover}");
         }
     }
 }

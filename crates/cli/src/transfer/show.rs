@@ -265,7 +265,7 @@ pub(crate) fn skipped_text(notice: &SkippedPath) -> String {
 fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr());
     match size {
-        Ok(size) if 0 < size.ws_col => usize::from(size.ws_col) - 1,
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col) - 1,
         _ => WIDTH,
     }
 }

@@ -23,7 +23,7 @@ impl Figures {
         let seconds = summary.lasted.as_secs_f64();
         Self {
             moved_bytes,
-            goodput_bytes_s: (0 < moved_bytes && 0.0 < seconds).then(|| moved_bytes as f64 / seconds),
+            goodput_bytes_s: (moved_bytes > 0 && seconds > 0.0).then(|| moved_bytes as f64 / seconds),
             resent_bytes: summary.progress.stats.sent_bytes.saturating_sub(moved_bytes),
         }
     }
@@ -43,7 +43,7 @@ pub(crate) fn summary_lines(summary: &TransferSummary, progress: &TransferProgre
             format_elapsed(summary.lasted.as_secs_f64()),
             format_byte_rate(goodput)
         ),
-        None if 0 < summary.bytes && figures.moved_bytes == 0 => {
+        None if summary.bytes > 0 && figures.moved_bytes == 0 => {
             format!(
                 "already there: {}, identical ({}, {towards} {})",
                 format_count(summary.files, "file", "files"),
@@ -54,16 +54,16 @@ pub(crate) fn summary_lines(summary: &TransferSummary, progress: &TransferProgre
         None => format!("{verb} {what}, {towards} {}: no data had to be transferred", unmapped(summary.peer)),
     }];
     let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
-    if BESIDE_S_MIN <= beside_s {
+    if beside_s >= BESIDE_S_MIN {
         lines.push(row("overhead", &format!("{} to connect, agree and verify", format_elapsed(beside_s))));
     }
-    if 0 < summary.held_bytes {
+    if summary.held_bytes > 0 {
         let part = summary.held_bytes as f64 / summary.bytes.max(1) as f64;
         lines.push(row("resumed", &format!("{} ({})", format_bytes(summary.held_bytes), format_share(part))));
     }
     if let (Some(losses), 0..) = (losses, figures.moved_bytes) {
         let part = figures.resent_bytes as f64 / figures.moved_bytes.max(1) as f64;
-        if 0 < figures.moved_bytes {
+        if figures.moved_bytes > 0 {
             lines.push(row(
                 "sent again",
                 &format!("{} ({})", format_bytes(figures.resent_bytes), format_share(part)),

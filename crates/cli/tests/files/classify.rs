@@ -39,8 +39,8 @@ fn checked(line: &str) -> Vec<String> {
     assert!((0.0..=1.0).contains(&number(7)) && (0.0..=1.0).contains(&number(5)), "{line}");
     assert_eq!(number(9) + number(10) + number(11), number(2), "{line}");
     match row[12].as_str() {
-        "cpu" => assert!(0.95 <= number(7), "{line}"),
-        "network" => assert!(0.95 <= number(8), "{line}"),
+        "cpu" => assert!(number(7) >= 0.95, "{line}"),
+        "network" => assert!(number(8) >= 0.95, "{line}"),
         "hybrid" => assert!(0.05 * number(2) <= number(9).min(number(10)), "{line}"),
         verdict => assert_eq!(verdict, "inconclusive"),
     }

@@ -43,7 +43,7 @@ fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
         rows += compared;
         ties += tied;
     }
-    assert!(0 < files, "no trace has a golden file");
+    assert!(files > 0, "no trace has a golden file");
     say(&format!(
         "{rule}: {rows} rows of {files} traces are equal; {ties} methods differ where errors tie (at most {ties_max})"
     ));

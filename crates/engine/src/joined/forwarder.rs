@@ -177,7 +177,7 @@ impl Forwarder {
         }
         self.watermark = watermark;
         self.mesh_highest = 0;
-        if watermark < highest && Record::SEQ_JUMP_MAX < highest {
+        if watermark < highest && highest > Record::SEQ_JUMP_MAX {
             // `next_seq` fails if the origin has used [`Record::SEQ_MAX`].
             let next = limited(self.mesh.next_seq(&self.host)).await.unwrap_or(1);
             self.mesh_highest = possible(next, highest)?.saturating_sub(1);
@@ -231,7 +231,7 @@ impl Forwarder {
         if self.is_paced() {
             return Ok(Progress::Idle);
         }
-        if WINDOW <= self.sent.saturating_sub(self.watermark) {
+        if self.sent.saturating_sub(self.watermark) >= WINDOW {
             self.confirm_at = self.confirm_at.min(Instant::now() + WINDOW_FULL_CONFIRM);
             return Ok(Progress::Idle);
         }
@@ -288,7 +288,7 @@ impl Forwarder {
         }
         let last = self.skippable_until(first, until, runs);
         while next.sent < last {
-            if BATCH_STEPS <= next.batch.len() {
+            if next.batch.len() >= BATCH_STEPS {
                 return false;
             }
             let (from, to) = (next.sent + 1, last.min(Record::reach(next.sent.max(self.mesh_highest))));

@@ -73,7 +73,7 @@ fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> 
         match backup.step(PAGES)? {
             StepResult::Done => return Ok(()),
             StepResult::More => moved = Instant::now(),
-            _ if busy_max < moved.elapsed() => {
+            _ if moved.elapsed() > busy_max => {
                 let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
                 let what = format!("another program has kept a lock for {busy_max:?}");
                 return Err(rusqlite::Error::SqliteFailure(code, Some(what)));

@@ -25,7 +25,7 @@ impl ClocksAhead {
             self.ahead.remove(host);
             return false;
         };
-        if HOSTS_MAX <= self.ahead.len() {
+        if self.ahead.len() >= HOSTS_MAX {
             self.ahead.retain(|_, (_, at)| now < *at + SHOWN_FOR);
         }
         if self.ahead.len() < HOSTS_MAX || self.ahead.contains_key(host) {

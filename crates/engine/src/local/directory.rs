@@ -48,7 +48,7 @@ impl Directory {
     pub(super) fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
         entry.check()?;
         let mut state = self.lock();
-        if ENTRIES_MAX <= state.entries.len() && !state.entries.contains_key(&entry.host) {
+        if state.entries.len() >= ENTRIES_MAX && !state.entries.contains_key(&entry.host) {
             return Err(EngineError::Invalid(format!("the directory has at most {ENTRIES_MAX} stations")));
         }
         state.registrations += 1;
@@ -97,7 +97,7 @@ impl Directory {
 impl State {
     fn record_removed(&mut self, host: &HostId) {
         self.removed.retain(|known| known != host);
-        if REMOVED_MAX <= self.removed.len() {
+        if self.removed.len() >= REMOVED_MAX {
             self.removed.pop_front();
         }
         self.removed.push_back(host.clone());

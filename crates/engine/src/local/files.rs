@@ -160,7 +160,7 @@ impl Files {
         let (application, format, tables) = identity().map_err(|error| self.error_at_opening(&error))?;
         match (application, u32::try_from(format)) {
             (0, Ok(0)) if tables == 0 => Ok(()),
-            (APPLICATION, Ok(found)) if FORMAT < found => Err(EngineError::TooNew { found, known: FORMAT }),
+            (APPLICATION, Ok(found)) if found > FORMAT => Err(EngineError::TooNew { found, known: FORMAT }),
             (APPLICATION, Ok(FORMAT)) => Ok(()),
             (APPLICATION, _) => Err(self.corrupt(&format!("unknown format {format}"))),
             _ => Err(self.corrupt("an SQLite database of another program")),
@@ -189,7 +189,7 @@ impl Files {
     /// would delay the start by seconds; SQLite detects the damage of a large archive when SQLite
     /// reads the damaged page.
     fn check(&self, connection: &Connection) -> Result<(), EngineError> {
-        if fs::metadata(&self.archive).is_ok_and(|file| CHECKED_BYTES < file.len()) {
+        if fs::metadata(&self.archive).is_ok_and(|file| file.len() > CHECKED_BYTES) {
             return Ok(());
         }
         let found: String = connection

@@ -120,7 +120,7 @@ impl LocalConfig {
 
     fn check(&self) -> Result<(), EngineError> {
         for (what, duration) in [("commit interval", self.commit_interval), ("deadline", self.deadline)] {
-            if WAIT_MAX < duration {
+            if duration > WAIT_MAX {
                 return Err(EngineError::Invalid(format!(
                     "the {what} is {duration:?}; at most {WAIT_MAX:?}"
                 )));
@@ -373,7 +373,7 @@ impl Local {
             let arrival_unix_ns = arrival_unix_ns.map_or(now_unix_ns, |time| time.min(now_unix_ns));
             let ahead = record.bound_label(arrival_unix_ns);
             let age = Duration::from_nanos(now_unix_ns.saturating_sub(arrival_unix_ns).unsigned_abs());
-            if Record::LABEL_AHEAD_MAX < age {
+            if age > Record::LABEL_AHEAD_MAX {
                 continue;
             }
             if clocks.record(&record.origin, ahead, now) {
@@ -493,7 +493,7 @@ impl Engine for Local {
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError> {
         let (_, highest) = self.reader.sequences(origin).await?;
-        if Record::SEQ_MAX <= highest {
+        if highest >= Record::SEQ_MAX {
             return Err(EngineError::Invalid(format!(
                 "{origin} has used the highest sequence number, {}; give the station another name",
                 Record::SEQ_MAX
@@ -524,7 +524,7 @@ impl Drop for Local {
 /// Checks that the batch is within the limits. Returns the number of bytes that the batch takes of
 /// the queue.
 fn check_batch(batch: &[Record]) -> Result<u32, EngineError> {
-    if Record::BATCH_MAX < batch.len() {
+    if batch.len() > Record::BATCH_MAX {
         return Err(EngineError::Invalid(format!(
             "a batch has at most {} records, not {}",
             Record::BATCH_MAX,

@@ -177,7 +177,7 @@ fn history(
     while let Some(row) = rows.next()? {
         let found = record(row, series.clone())?;
         bytes += found.page_bytes();
-        if items.len() == range.limit || (!items.is_empty() && bytes_max < bytes) {
+        if items.len() == range.limit || (!items.is_empty() && bytes > bytes_max) {
             return Ok(Ok(Page { items, next: last }));
         }
         last = Some(cursor(row)?);
@@ -220,7 +220,7 @@ fn latest(
             continue;
         };
         bytes += found.page_bytes();
-        if items.len() == limit || (!items.is_empty() && bytes_max < bytes) {
+        if items.len() == limit || (!items.is_empty() && bytes > bytes_max) {
             return Ok(Page { items, next: last });
         }
         last = Some(Cursor(id.cast_unsigned()));

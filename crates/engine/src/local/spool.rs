@@ -229,7 +229,7 @@ impl Store {
                     // Add rows for all records that were stored meanwhile by an older version, or
                     // while no mesh was configured: no later start adds them.
                     let above = (passed, Record::SEQ_EXHAUSTED_ABOVE);
-                    if 0 < fill(transaction, &mut spool, cursor, above, u64::MAX)? {
+                    if fill(transaction, &mut spool, cursor, above, u64::MAX)? > 0 {
                         spool.config.resend_until = highest;
                         save_resend(transaction, &spool)?;
                         spool.count_notes(transaction)?;

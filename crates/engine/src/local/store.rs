@@ -281,12 +281,12 @@ impl Index {
     /// within the bounds may exceed a bound by its length.
     fn too_large(&self, batch: &[Record]) -> Option<EngineError> {
         let full = |what: String| Some(EngineError::Invalid(format!("the archive is at its limit: {what}")));
-        if ORIGINS_MAX <= self.origins.len()
+        if self.origins.len() >= ORIGINS_MAX
             && let Some(record) = batch.iter().find(|record| !self.origins.contains_key(&record.origin))
         {
             return full(format!("{ORIGINS_MAX} origins (new: {})", record.origin));
         }
-        if self.series_max <= self.series.len()
+        if self.series.len() >= self.series_max
             && let Some(record) = batch.iter().find(|record| !self.series.contains_key(&record.series))
         {
             return full(format!("{} series (new: {})", self.series_max, record.series));
@@ -295,8 +295,8 @@ impl Index {
         let mut after: HashMap<&HostId, SeqSet> = HashMap::new();
         for record in batch {
             let seen = self.origins.get(&record.origin).map(|origin| &origin.seen);
-            let full_alone = seen.is_some_and(|seen| GAPS_MAX < seen.run_count());
-            if full_alone || GAPS_ALL_MAX <= gaps {
+            let full_alone = seen.is_some_and(|seen| seen.run_count() > GAPS_MAX);
+            if full_alone || gaps >= GAPS_ALL_MAX {
                 let after = after.entry(&record.origin).or_insert_with(|| seen.cloned().unwrap_or_default());
                 after.insert(record.seq);
             }

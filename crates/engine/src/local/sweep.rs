@@ -191,7 +191,7 @@ impl OversizedOrigins {
         {
             let cursor = row.get(2)?;
             (self.from, self.is_end) = (cursor + 1, false);
-            if let Some(left) = self.origins.get_mut(&row.get(3)?).filter(|left| 0 < **left) {
+            if let Some(left) = self.origins.get_mut(&row.get(3)?).filter(|left| **left > 0) {
                 *left -= 1;
                 keys.push((row.get(0)?, row.get(1)?, cursor));
             }

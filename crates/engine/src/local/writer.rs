@@ -269,7 +269,7 @@ impl CommitGroup {
 
     /// Returns whether the group is so large that waiting for further appends saves nothing.
     fn is_worth_it(&self) -> bool {
-        GROUP_RECORDS <= self.records || GROUP_BYTES <= self.bytes
+        self.records >= GROUP_RECORDS || self.bytes >= GROUP_BYTES
     }
 
     fn is_due(&self, commit_at: Instant, now: Instant) -> bool {

@@ -197,7 +197,7 @@ impl ArchiveResponseJson<'_> {
             });
         }
         let items = self.items.unwrap_or_default();
-        if Range::LIMIT_MAX < items.len() {
+        if items.len() > Range::LIMIT_MAX {
             return Err(EngineError::Unavailable(format!(
                 "an archive sent {} records in one response",
                 items.len()

@@ -27,13 +27,13 @@ pub(super) async fn register(
         return Err(EngineError::Invalid(format!("a lease lasts {TTL_MIN:?} to {LEASE_MAX:?}, not {ttl:?}")));
     }
     let text = wire::entry_text(entry);
-    if ENTRY_BYTES_MAX < text.len() {
+    if text.len() > ENTRY_BYTES_MAX {
         let bytes = text.len();
         return Err(EngineError::Invalid(format!(
             "the entry has {bytes} bytes as JSON, more than {ENTRY_BYTES_MAX}"
         )));
     }
-    let ttl_s = ttl.as_secs() + u64::from(0 < ttl.subsec_nanos());
+    let ttl_s = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     let mut registration = Registration {
         key: key(&entry.host),
         id: new_id(&connection),

@@ -88,7 +88,7 @@ impl DirectoryWrites {
     /// later. Returns whether this write counts. It counts only while this engine has no
     /// registration.
     pub(super) fn seen(&mut self, at: Instant, ttl: Duration) -> bool {
-        if 0 < self.registrations {
+        if self.registrations > 0 {
             return false;
         }
         self.taken(at, ttl);

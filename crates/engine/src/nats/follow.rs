@@ -151,7 +151,7 @@ impl Follower {
             stored.mark_unchanged();
             while self.step().await? {}
             *wait = RETRY_MIN;
-            if CHECK_EVERY <= checked.elapsed() {
+            if checked.elapsed() >= CHECK_EVERY {
                 checked = Instant::now();
                 let created = streams::extent(&self.connection, RECORDS).await?.created;
                 if created != self.stream {
@@ -202,7 +202,7 @@ impl Follower {
             }
         }
         self.position = last;
-        Ok(0 < range.pending)
+        Ok(range.pending > 0)
     }
 
     async fn send(&self, item: Item) -> Result<(), Stop> {

@@ -52,7 +52,7 @@ pub(super) struct Acknowledgement {
 /// Nothing was sent. [`EngineError::Invalid`] if a record breaks a limit, [`EngineError::Denied`]
 /// if another station measured it.
 pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, EngineError> {
-    if Record::BATCH_MAX < batch.len() {
+    if batch.len() > Record::BATCH_MAX {
         let (max, count) = (Record::BATCH_MAX, batch.len());
         return Err(EngineError::Invalid(format!("a batch has at most {max} records, not {count}")));
     }
@@ -66,7 +66,7 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, EngineError> {
             )));
         }
         let payload = wire::record_text(record);
-        if RECORD_BYTES_MAX < payload.len() {
+        if payload.len() > RECORD_BYTES_MAX {
             let (seq, bytes) = (record.seq, payload.len());
             let error = format!("record {seq} has {bytes} bytes as JSON, more than {RECORD_BYTES_MAX}");
             return Err(EngineError::Invalid(error));

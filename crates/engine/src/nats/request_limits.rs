@@ -73,7 +73,7 @@ impl RequestLimits {
     pub(super) fn admits(&self, requester: &str) -> bool {
         let now = self.began.elapsed();
         let mut rate_limits = self.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
-        if RATE_LIMITS_MAX <= rate_limits.len() {
+        if rate_limits.len() >= RATE_LIMITS_MAX {
             rate_limits.retain(|_, limit| !limit.is_full(now));
         }
         let full = || TokenBucket::new(Rate::per_s(REQUESTS_PER_S), REQUESTS_BURST_TIME);
@@ -84,7 +84,7 @@ impl RequestLimits {
     pub(super) fn register(&self, requester: &str) -> Result<PendingRequest, &'static str> {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         // A running request holds a clone of these limits.
-        each.retain(|_, limits| 1 < Arc::strong_count(&limits.requests));
+        each.retain(|_, limits| Arc::strong_count(&limits.requests) > 1);
         let limits =
             each.entry(requester.to_owned()).or_insert_with_key(|name| RequesterLimits::new(name)).clone();
         drop(each);

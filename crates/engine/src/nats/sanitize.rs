@@ -50,7 +50,7 @@ impl Sanitizer {
                     out.extend_from_slice(now);
                     *left -= now.len();
                     bytes = rest;
-                    if 0 < *left {
+                    if *left > 0 {
                         return Ok(());
                     }
                     self.expects = Expects::Line;
@@ -59,7 +59,7 @@ impl Sanitizer {
                     let now = bytes.len().min(*left);
                     *left -= now;
                     bytes = &bytes[now..];
-                    if 0 < *left {
+                    if *left > 0 {
                         return Ok(());
                     }
                     self.expects = Expects::Line;
@@ -82,11 +82,11 @@ impl Sanitizer {
                 Expects::Line => {
                     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
                         self.held.extend_from_slice(bytes);
-                        return if LINE_BYTES_MAX < self.held.len() { Err(TOO_LONG) } else { Ok(()) };
+                        return if self.held.len() > LINE_BYTES_MAX { Err(TOO_LONG) } else { Ok(()) };
                     };
                     self.held.extend_from_slice(&bytes[..=end]);
                     bytes = &bytes[end + 1..];
-                    if LINE_BYTES_MAX < self.held.len() {
+                    if self.held.len() > LINE_BYTES_MAX {
                         return Err(TOO_LONG);
                     }
                     if self.held.ends_with(END) {
@@ -172,7 +172,7 @@ fn printable(text: &[u8]) -> String {
 /// message would take memory until the archive responds.
 fn is_long_question(arguments: &str, bytes: usize) -> bool {
     let rest = arguments.trim_start().strip_prefix(REQUESTS);
-    QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
+    bytes > QUESTION_BYTES_MAX && rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 fn size(text: &str) -> Result<usize, ProtocolError> {

@@ -248,7 +248,7 @@ async fn line(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
             let rest = held.split_off(end + 1);
             return Ok((held, rest));
         }
-        if LINE_BYTES_MAX < held.len() {
+        if held.len() > LINE_BYTES_MAX {
             return Err(io::Error::other("a line longer than any of NATS"));
         }
         if stream.read_buf(&mut held).await? == 0 {

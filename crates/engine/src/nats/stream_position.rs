@@ -76,7 +76,7 @@ impl StreamPosition {
         let newest_checkpoint = self.older_checkpoints.back().map_or(0, |(seq, _)| *seq);
         if newest_checkpoint + CHECKPOINT_EVERY <= newest.0 {
             self.older_checkpoints.push_back(newest.clone());
-            if CHECKPOINTS_MAX < self.older_checkpoints.len() {
+            if self.older_checkpoints.len() > CHECKPOINTS_MAX {
                 self.older_checkpoints.pop_front();
             }
         }

@@ -292,7 +292,7 @@ impl Watcher {
     fn request_renewal(&mut self) {
         // No request is needed while writes fail, because they are retried anyway.
         if !self.connection.is_failing()
-            && self.renewal_requested.is_none_or(|asked| RENEWAL_PAUSE <= asked.elapsed())
+            && self.renewal_requested.is_none_or(|asked| asked.elapsed() >= RENEWAL_PAUSE)
         {
             self.renewal_requested = Some(Instant::now());
             self.connection.renew_now.notify_one();

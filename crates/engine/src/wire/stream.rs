@@ -185,7 +185,7 @@ impl LineAssembler {
     }
 
     fn begin(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
-        if self.bytes_max < self.begun.len() + bytes.len() {
+        if self.begun.len() + bytes.len() > self.bytes_max {
             return Err(EngineError::Invalid(format!("a line has more than {} bytes", self.bytes_max)));
         }
         self.begun.extend_from_slice(bytes);

@@ -83,7 +83,7 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
         "{refused:?}"
     );
     assert_eq!(engine.statistics().last_error, Some(refused.clone()));
-    assert!(0 < acknowledged);
+    assert!(acknowledged > 0);
     assert_eq!(stored_seqs(&engine).await, (1..=50 * acknowledged).collect::<Vec<_>>(), "whole batches only");
     assert_eq!(engine.append(&batch(acknowledged)).await, Err(refused), "it is full still");
 

@@ -104,7 +104,7 @@ async fn append_faults_neither_lose_nor_duplicate_records() {
         station.drained().await;
         assert_eq!(stored(&mesh.local()).await, (1..=12).collect::<Vec<_>>(), "{fault:?}");
         let resends = station.joined.statistics().resends;
-        assert_eq!(fault == Fault::AcknowledgedLost, 0 < resends, "{fault:?}: {resends}");
+        assert_eq!(fault == Fault::AcknowledgedLost, resends > 0, "{fault:?}: {resends}");
         assert!(mesh.faults.lock().unwrap().len() < 3, "{fault:?} did not happen");
     }
 }
@@ -140,7 +140,7 @@ async fn records_lost_by_the_mesh_are_resent_once_while_many_records_wait() {
     *mesh.appended.lock().unwrap() = 0;
     *mesh.pace.lock().unwrap() = Some((200.0, Instant::now()));
     tokio::time::sleep(Duration::from_secs(600)).await;
-    station.until(|joined| 5000 < joined.statistics().spooled).await;
+    station.until(|joined| joined.statistics().spooled > 5000).await;
     // Records that wait again do not count towards the size of the spool.
     assert!(!station.joined.statistics().is_full);
     station.append(&records(10_001..=11_000)).await.unwrap();
@@ -154,7 +154,7 @@ async fn records_lost_by_the_mesh_are_resent_once_while_many_records_wait() {
     let third = tempfile::tempdir().unwrap();
     *mesh.archive.lock().unwrap() = mesh::new(third.path()).local();
     station.until(|joined| joined.statistics().watermark.is_some_and(|w| w < 11_000)).await;
-    station.until(|joined| joined.statistics().watermark.is_some_and(|w| 5000 < w)).await;
+    station.until(|joined| joined.statistics().watermark.is_some_and(|w| w > 5000)).await;
     station.stop().await;
     let station = Station::start(config, directory.path(), &mesh).await;
     station.drained().await;

@@ -182,7 +182,7 @@ async fn shipped_servers_limit_the_pending_data_of_each_member() {
     let stations = std::fs::read_to_string(directory.path().join("stations.conf")).unwrap();
     let (exports, thresholds) =
         (stations.matches("response: ").count(), stations.matches("threshold: \"5s\"").count());
-    assert!(0 < exports && exports == thresholds, "{stations}");
+    assert!(exports > 0 && exports == thresholds, "{stations}");
     assert!(stations.contains("max_payload: 20KB"), "{stations}");
     let options = deployed::certificate_options(directory.path(), NORTH);
     let attacker = Attacker::new(&server.url, options).await;
@@ -212,7 +212,7 @@ async fn shipped_servers_limit_the_pending_data_of_each_member() {
         connected.push(client);
         assert!(connected.len() <= 8, "{} connections", connected.len());
     }
-    assert!(4 < connected.len(), "{} connections", connected.len());
+    assert!(connected.len() > 4, "{} connections", connected.len());
     // The mesh continues meanwhile.
     let archive = Arc::new(Nats::new(deployed::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
     let local = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ async fn accounts_limit_the_resources_of_each_member() {
             exports += 1;
         }
     }
-    assert!(0 < exports && stations == 3, "{all}");
+    assert!(exports > 0 && stations == 3, "{all}");
     let template = std::fs::read_to_string(deployed::deploy("station.template.json")).unwrap();
     let template: Value = serde_json::from_str(&template).unwrap();
     assert_eq!((&template["subs"], &template["payload"]), (&20.into(), &20480.into()));

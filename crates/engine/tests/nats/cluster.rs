@@ -262,7 +262,7 @@ async fn a_message_trace_cannot_become_an_entry_of_another_station() {
         (0..3).map(|index| log(index).matches(what).count()).sum()
     };
     let leaders = said("new stream leader");
-    assert!(2 <= leaders, "of two streams");
+    assert!(leaders >= 2, "of two streams");
     let [north, victim] = [NORTH, SOUTH].map(barograph_engine::token);
     let keys = format!("$KV.barograph_dir.{victim}");
     for server in &servers {
@@ -294,7 +294,7 @@ async fn a_message_trace_cannot_become_an_entry_of_another_station() {
     let north = Nats::new(config(NORTH)).unwrap();
     server::canary(&north, NORTH, 1).await;
     let refused = said("Publish Violation");
-    assert!(0 < refused, "no server refused a trace: the attack does not get that far any more");
+    assert!(refused > 0, "no server refused a trace: the attack does not get that far any more");
     assert_eq!(said("new stream leader"), leaders, "a leader stepped down");
     let silence = tokio::time::timeout(Duration::from_secs(2), events.next()).await;
     assert!(silence.is_err(), "{silence:?}");
@@ -358,7 +358,7 @@ async fn undeliverable_messages_do_not_block_readers() {
         Member::new(server, Some(directory.path())).send(burst.as_bytes()).expect("the server takes it");
     }
     for (_, archiver, ..) in &archives {
-        eventually("the burst", async || (1200 <= archiver.statistics().discarded).then_some(())).await;
+        eventually("the burst", async || (archiver.statistics().discarded >= 1200).then_some(())).await;
     }
     // Every archive gets the records that follow the dropped messages.
     for seq in 1..=20 {
@@ -372,7 +372,7 @@ async fn undeliverable_messages_do_not_block_readers() {
     let discarded: Vec<_> =
         archives.iter().map(|(_, archiver, ..)| archiver.statistics().discarded).collect();
     println!("{discarded:?} discarded");
-    assert!(discarded.iter().all(|count| 1200 <= *count), "{discarded:?}");
+    assert!(discarded.iter().all(|count| *count >= 1200), "{discarded:?}");
     // The station dies without a message.
     std::mem::forget(lease);
     drop(south);

@@ -64,7 +64,7 @@ async fn an_archiver_reads_no_message_before_begin() {
     }
     assert_eq!(waiting.statistics().consumed, 0);
     waiting.begin();
-    eventually("the records", async || (20 <= waiting.statistics().consumed).then_some(())).await;
+    eventually("the records", async || (waiting.statistics().consumed >= 20).then_some(())).await;
 }
 
 /// After the stream and the bucket were deleted they are created again, and connected stations

@@ -105,7 +105,7 @@ impl MethodSet<FULL> for Full {
         if !first {
             self.cascade.update_residual(value);
         }
-        if STEPS_FROM <= self.recent.count() {
+        if self.recent.count() >= STEPS_FROM {
             self.learn_step(difference / self.unit);
         }
         if !first {

@@ -66,7 +66,7 @@ impl TwoFeatureRegression {
         let target = target.clamp(-STEP_MAX, STEP_MAX);
         let [x, y] = self.features;
         let error = target - (self.weights[0] * x + self.weights[1] * y);
-        let discount = if self.robust && HUBER < error.abs() { FORGET * error.abs() / HUBER } else { FORGET };
+        let discount = if self.robust && error.abs() > HUBER { FORGET * error.abs() / HUBER } else { FORGET };
         let [a, b, c] = self.inverse;
         let (p, q) = (a * x + b * y, b * x + c * y);
         let denominator = discount + x * p + y * q;

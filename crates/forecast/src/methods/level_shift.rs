@@ -43,7 +43,7 @@ impl LevelShiftMean {
             let gain = SPREAD_GAIN.max(1.0 / (self.count + 1.0));
             self.spread += gain * (deviation.min(SPREAD_CAP * self.spread) - self.spread);
         }
-        if ALARM < self.up || ALARM < self.down {
+        if self.up > ALARM || self.down > ALARM {
             (self.mean, self.count, self.up, self.down) = (median3, 2.0, 0.0, 0.0);
         } else {
             self.count = (self.count + 1.0).min(COUNT_MAX);

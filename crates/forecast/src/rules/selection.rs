@@ -226,7 +226,7 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
             Self::set_picks(picks, window, &self.total, past);
         }
         for (window, lag, back) in Self::windows(1 + SHORT_WINDOWS.len(), &LONG_WINDOWS) {
-            if let Some(past) = number.checked_sub(back).filter(|past| 2 <= *past) {
+            if let Some(past) = number.checked_sub(back).filter(|past| *past >= 2) {
                 self.lagged[lag].add(&self.history.errors_of(past, lag));
             }
             Self::set_picks(picks, window, &self.total, &self.lagged[lag]);

@@ -179,7 +179,7 @@ impl PatternModel {
 
     pub(crate) fn read(text: &str) -> Result<Self, ModelError> {
         let File { packets, mut sections } = model::read(text, FORMAT)?;
-        if packets.low < WORD_MAX || packets.high < packets.low || Signature::PACKETS_MAX < packets.high {
+        if packets.low < WORD_MAX || packets.high < packets.low || packets.high > Signature::PACKETS_MAX {
             let WindowRange { low, high } = packets;
             return Err(ModelError::Invalid(format!(
                 "windows of {low} to {high} packets, which is not a range within {WORD_MAX} to {}",

@@ -54,7 +54,7 @@ pub(super) fn fit<'a, H: Ord + Copy>(
     let scales = mean(&|(sum, _)| model.centre(sum.depth).max(least).powi(2));
     // Include the variance of the mean itself, as for other quantities.
     let left = (squares - explained).max(0.0) + squares / n;
-    Some(CompositionModel { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
+    Some(CompositionModel { variance: if scales > 0.0 { left / scales } else { 0.0 }, least, ..model })
 }
 
 /// Implements [`CompositionModel::estimate`] for losses.

@@ -48,13 +48,13 @@ impl RobustWeights {
             .zip(errors)
             .map(|(weight, error)| if is_believed(error) { *weight } else { 0.0 })
             .collect();
-        let count = weights.iter().filter(|weight| 0.0 < **weight).count();
-        (CompositionModel::PAIRS_MIN <= count).then_some(Self { weights, count })
+        let count = weights.iter().filter(|weight| **weight > 0.0).count();
+        (count >= CompositionModel::PAIRS_MIN).then_some(Self { weights, count })
     }
 
     /// Returns the believed pairs of `observations`, each with its weight.
     pub(super) fn weighted<'a, T>(&'a self, observations: &'a [T]) -> impl Iterator<Item = (&'a T, f64)> {
-        observations.iter().zip(self.weights.iter().copied()).filter(|(_, weight)| 0.0 < *weight)
+        observations.iter().zip(self.weights.iter().copied()).filter(|(_, weight)| *weight > 0.0)
     }
 }
 
@@ -70,7 +70,7 @@ fn weights<H: Ord + Copy>(ends: &[[H; 2]]) -> Option<Vec<f64>> {
     let weights: Vec<f64> = ends.iter().map(|pair| 1.0 / f64::from(most(pair).unwrap_or(1))).collect();
     // The weights of one host's pairs sum to 1 at most.
     let hosts: f64 = weights.iter().sum();
-    (HOSTS_MIN <= hosts).then(|| weights.iter().map(|weight| weight / hosts * ends.len() as f64).collect())
+    (hosts >= HOSTS_MIN).then(|| weights.iter().map(|weight| weight / hosts * ends.len() as f64).collect())
 }
 
 /// Range of errors that are believed, around the weighted median.

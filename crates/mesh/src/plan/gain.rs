@@ -40,7 +40,7 @@ impl PairGains {
     /// Learns from a test in `turn` that measured `rate`; `forecast` is the forecast before the
     /// test. Ignores rates that are not finite, or below 0.
     pub(super) fn learn(&mut self, turn: u64, forecast: Option<f64>, rate: f64) {
-        let is_rate = |rate: &f64| rate.is_finite() && 0.0 <= *rate;
+        let is_rate = |rate: &f64| rate.is_finite() && *rate >= 0.0;
         if !is_rate(&rate) {
             return;
         }
@@ -52,7 +52,7 @@ impl PairGains {
         self.last = Some(turn);
         // If the mean rate `level` were 0, the shares would be NaN. Each share is limited to 1, so
         // that the difference of two shares is finite.
-        let Some(forecast) = forecast.filter(|_| 0.0 < self.level) else { return };
+        let Some(forecast) = forecast.filter(|_| self.level > 0.0) else { return };
         let error = |forecast: f64| ((forecast - rate).abs() / self.level).min(1.0);
         for sum in [&mut self.forecasts, &mut self.error, &mut self.turns, &mut self.gain] {
             *sum *= KEPT;
@@ -94,7 +94,7 @@ impl GainPrior {
             error += gains.error;
             gain += gains.gain;
         }
-        let share = |a: f64, b: f64| if 0.0 < b { a / b } else { 1.0 };
+        let share = |a: f64, b: f64| if b > 0.0 { a / b } else { 1.0 };
         Self {
             error: share(error, forecasts),
             part: share(gain, error).clamp(PART_MIN, 1.0),
@@ -105,7 +105,7 @@ impl GainPrior {
     /// Square root of the error that each turn without a test adds to the forecast of a pair. A
     /// pair without a forecast has the mean error.
     pub(super) fn sqrt_gain(&self, gains: &PairGains) -> f64 {
-        let error = if 0.0 < gains.forecasts { gains.error / gains.forecasts } else { self.error };
+        let error = if gains.forecasts > 0.0 { gains.error / gains.forecasts } else { self.error };
         let expected = self.part * error;
         let drawn = (PRIOR_TESTS * expected + gains.gain) / (PRIOR_TESTS * self.cycle + gains.turns);
         drawn.max(GAIN_MIN * expected / self.cycle).sqrt()

@@ -55,7 +55,7 @@ impl Pair {
     /// after all others and are ordered by age alone. Otherwise a dead peer would get many tests:
     /// its forecast is bad, too, and its tests cost most.
     pub(super) fn need(&self, prior: &GainPrior, age: u64) -> f64 {
-        if 1 < self.failures { -1.0 / age as f64 } else { prior.sqrt_gain(&self.gains) * age as f64 }
+        if self.failures > 1 { -1.0 / age as f64 } else { prior.sqrt_gain(&self.gains) * age as f64 }
     }
 
     /// Expected cost of a test: the cap, if there is no forecast.

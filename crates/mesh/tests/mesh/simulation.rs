@@ -100,11 +100,11 @@ impl Mesh {
             .map(|i| {
                 let site = i / hosts;
                 let mut peers: Vec<usize> = (site * hosts..(site + 1) * hosts).filter(|j| *j != i).collect();
-                let is_representative = 1 < sites && i % hosts == 0;
+                let is_representative = sites > 1 && i % hosts == 0;
                 if is_representative {
                     peers.extend((0..sites).map(|other| other * hosts).filter(|j| *j != i));
                 }
-                Station::new(i, config, peers, 1 + u32::from(is_representative && 1 < hosts))
+                Station::new(i, config, peers, 1 + u32::from(is_representative && hosts > 1))
             })
             .collect();
         let mut mesh = Self {

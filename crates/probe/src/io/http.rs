@@ -66,7 +66,7 @@ pub(super) fn read_head<H>(
         if let Some((head, length)) = parse(&bytes).map_err(garbage)? {
             return Ok((head, bytes.split_off(length)));
         }
-        if HEAD_BYTES_MAX < bytes.len() {
+        if bytes.len() > HEAD_BYTES_MAX {
             return Err(garbage(format!("the head of the response is longer than {HEAD_BYTES_MAX} bytes")));
         }
     }
@@ -79,7 +79,7 @@ pub(super) fn parse_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize
     loop {
         let Some((head, length)) = parse_one_response(&bytes[skipped..])? else { return Ok(None) };
         skipped += length;
-        if head.status == 101 || 200 <= head.status {
+        if head.status == 101 || head.status >= 200 {
             return Ok(Some((head, skipped)));
         }
     }

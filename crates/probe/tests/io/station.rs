@@ -94,14 +94,14 @@ fn a_stall_delays_no_later_request_and_shows_in_every_exchange_during_it() {
     // The exchange due at 40 ms is answered at 440 ms at the earliest, and so are the exchanges due
     // at 60, 80, … 380 ms. Each of these exchanges takes more than 50 ms, however busy this machine
     // is. A client that waits for answers would see one slow exchange.
-    let slow = whole.answered_s.iter().filter(|latency| 0.05 < **latency).count();
-    assert!(18 <= slow, "{slow}: {:?}", whole.answered_s);
+    let slow = whole.answered_s.iter().filter(|latency| **latency > 0.05).count();
+    assert!(slow >= 18, "{slow}: {:?}", whole.answered_s);
     drop(server);
     let server = stalling(25, LONG);
     let cut = exchange_on_timer(&server.target(), n, every, &context(Duration::from_millis(300)));
     assert_eq!(cut.result.unwrap_err().failure, Failure::TimedOut);
     assert_eq!(cut.answered_s.len() + cut.missed as usize, 25, "what was not answered is missed");
-    assert!(23 <= cut.missed, "{}", cut.missed);
+    assert!(cut.missed >= 23, "{}", cut.missed);
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn an_answer_before_its_request_is_an_invalid_response() {
         for i in 0..25_u16 {
             let _ = stream.write_all(&i.to_be_bytes());
         }
-        while stream.read(&mut [0; 64]).is_ok_and(|read| 0 < read) && !stop.load(Ordering::Relaxed) {}
+        while stream.read(&mut [0; 64]).is_ok_and(|read| read > 0) && !stop.load(Ordering::Relaxed) {}
     });
     let paced = exchange_on_timer(&server.target(), 25, Duration::from_millis(1), &context(LONG));
     assert_eq!(paced.result.unwrap_err().failure, Failure::InvalidResponse);
-    assert!(paced.loaded_there && 20 <= paced.missed, "{}", paced.missed);
+    assert!(paced.loaded_there && paced.missed >= 20, "{}", paced.missed);
 }
 
 /// With two small writes, the delayed acknowledgement adds about 40 ms, a thousand loopback round
@@ -151,7 +151,7 @@ fn goodput_is_corrected_by_the_forecast_and_reports_the_raw_rate() {
             let idle_s = forecast_s.min(least_s).min(raw_s / 2.0);
             assert!((raw_s - corrected_s - idle_s).abs() < 1e-9, "{raw_s} {corrected_s} {idle_s}");
             assert_eq!(
-                (with.tcp_info.is_some(), 0.0 < least_s),
+                (with.tcp_info.is_some(), least_s > 0.0),
                 (cfg!(target_os = "linux"), cfg!(target_os = "linux"))
             );
         }

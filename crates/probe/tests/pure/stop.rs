@@ -133,10 +133,10 @@ proptest! {
         let config = SettledRateConfig { rounds, variation_max };
         let early = EarlyStopPolicy { config, ..EarlyStopPolicy::default() };
         if let (Some(estimate), _) = watch(&samples, Some(early)) {
-            prop_assert!(0.0 < estimate.settled_bit_s && estimate.settled_bit_s.is_finite(), "{estimate:?}");
+            prop_assert!(estimate.settled_bit_s > 0.0 && estimate.settled_bit_s.is_finite(), "{estimate:?}");
         }
         if let Some((_, rate)) = after_startup(&samples) {
-            prop_assert!(0.0 <= rate && rate.is_finite(), "{rate}");
+            prop_assert!(rate >= 0.0 && rate.is_finite(), "{rate}");
         }
     }
 

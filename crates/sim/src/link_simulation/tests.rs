@@ -50,7 +50,7 @@ fn response_time_laws_have_their_tails() {
     assert!((at(0.99, &pareto) / (100_f64 / 2.0).powf(1.0 / 1.5) - 1.0).abs() < 0.05);
     assert_eq!(pareto[pareto.len() - 1], 20.0, "the cap holds");
     let slow = many(&with_law(ResponseTimeLaw::Lognormal { sigma: 0.01, slow_share: 0.1, slow_factor: 4.0 }));
-    let share = slow.iter().filter(|time| 2.0 < **time).count() as f64 / slow.len() as f64;
+    let share = slow.iter().filter(|time| **time > 2.0).count() as f64 / slow.len() as f64;
     assert!((share - 0.1).abs() < 0.005, "{share}");
 }
 
@@ -88,7 +88,7 @@ fn message_sizes_are_drawn_from_the_list_or_the_range() {
     let mut sizes: Vec<u64> = (0..10_000).map(|reduction| simulation.bytes(5, reduction)).collect();
     assert_eq!(simulation.bytes(5, 7), simulation.bytes(12, 7), "one size a reduction");
     sizes.sort_unstable();
-    assert!(4096 <= sizes[0] && sizes[9_999] <= 2_097_152);
+    assert!(sizes[0] >= 4096 && sizes[9_999] <= 2_097_152);
     assert!((sizes[5_000] as f64 / 92_682.0 - 1.0).abs() < 0.1, "log-uniform: {}", sizes[5_000]);
 }
 
@@ -136,7 +136,7 @@ fn stalls_have_the_configured_frequency_and_duration() {
     ] {
         let stall = Some(Stall { probability: 0.1, per_bytes: None, duration_s });
         let times = many(&Scenario { stall, ..Scenario::default() });
-        let stalled: Vec<f64> = times.iter().filter(|time| 1.0 < **time).map(|time| time - 1.0).collect();
+        let stalled: Vec<f64> = times.iter().filter(|time| **time > 1.0).map(|time| time - 1.0).collect();
         assert!((stalled.len() as f64 / times.len() as f64 - 0.1).abs() < 0.005, "{duration_s:?}");
         let found = stalled.iter().sum::<f64>() / stalled.len() as f64;
         assert!((found / mean - 1.0).abs() < 0.04, "{duration_s:?}: {found}");
@@ -144,7 +144,7 @@ fn stalls_have_the_configured_frequency_and_duration() {
     let capped = StallDuration::Pareto { alpha: 1.1, min: 5.0, max: 45.0 };
     let stall = Some(Stall { probability: 1.0, per_bytes: None, duration_s: capped });
     let times = many(&Scenario { stall, ..Scenario::default() });
-    assert!(6.0 <= times[0] && times[times.len() - 1] == 46.0);
+    assert!(times[0] >= 6.0 && times[times.len() - 1] == 46.0);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn fading_load_counts_in_the_bad_state_only_if_configured() {
     assert_eq!(after(&scenario, 0.0).takes_s, 1.0, "the link is never bad");
     let scenario = congested(Congestion { load_when_bad: true, good_s: 1e-3, bad_s: 1e6, ..fading });
     let bad = after(&scenario, 5.0);
-    assert!(bad.congested && 8.5 < bad.takes_s, "{bad:?}");
+    assert!(bad.congested && bad.takes_s > 8.5, "{bad:?}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn regimes_change_the_base_time_until_the_next_one_and_shifts_for_a_range() {
     assert_eq!(at(0, 600.0), at(1, 1199.0), "one factor for both directions until the next change");
     let factors: Vec<f64> = (1..200).map(|epoch| at(6, f64::from(epoch) * 600.0)).collect();
     assert!(factors.iter().all(|factor| (0.5..=3.0).contains(factor)));
-    assert!(factors.windows(2).any(|pair| 2.0 < pair[1] / pair[0]));
+    assert!(factors.windows(2).any(|pair| pair[1] / pair[0] > 2.0));
 
     let shift = |from, until, factor, every_other_link| BaseShift { from, until, factor, every_other_link };
     let shifts = vec![shift(300, 600, 4.0, true), shift(800, usize::MAX, 0.5, false)];
@@ -310,5 +310,5 @@ fn lost_and_reset_attempts_fail_and_all_other_attempts_keep_their_times() {
 fn the_widest_law_gives_finite_times() {
     let law = ResponseTimeLaw::Pareto { alpha: 0.1, share: 1.0, sigma: 10.0, cap_s: f64::INFINITY };
     let times = many(&with_law(law));
-    assert!(times.iter().all(|time| time.is_finite() && 0.0 <= *time));
+    assert!(times.iter().all(|time| time.is_finite() && *time >= 0.0));
 }

@@ -143,7 +143,7 @@ fn normalise(values: &mut [f64]) -> Option<()> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let median = *sorted.get(sorted.len() / 2)?;
-    let sound = sorted.iter().all(|value| value.is_finite() && 0.0 < *value);
+    let sound = sorted.iter().all(|value| value.is_finite() && *value > 0.0);
     values.iter_mut().for_each(|value| *value /= median);
     sound.then_some(())
 }

@@ -49,7 +49,7 @@ pub(super) async fn best(
         // A request with too many names in `to` is refused quickly, so it needs no permit for a
         // heavy read.
         let is_large =
-            asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(members, &asked.to);
+            asked.to.matches(',').count() < HOSTS_MAX && most_hosts(members, &asked.to) > HOSTS_FEW;
         let (station, members, models) = (Arc::clone(&shared), Arc::clone(members), Arc::clone(&models));
         let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
         let make = async { run_blocking(move || text(&station, &members, &models, &from, &asked)).await? };
@@ -127,7 +127,7 @@ fn other_source(shared: &ApiState) -> Option<&str> {
 /// The hosts in `to`, and the members of the groups in `to` except `from`; each host once.
 fn hosts(shared: &ApiState, members: &MeshMembers, from: &Name, to: &str) -> Result<Vec<Name>, ApiRefusal> {
     let mut hosts = Vec::new();
-    if HOSTS_MAX <= to.matches(',').count() {
+    if to.matches(',').count() >= HOSTS_MAX {
         return Err(ApiRefusal::bad(format!("`to`: expected at most {HOSTS_MAX} names, found more")));
     }
     for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
@@ -154,7 +154,7 @@ fn hosts(shared: &ApiState, members: &MeshMembers, from: &Name, to: &str) -> Res
             );
             return Err(ApiRefusal::new(StatusCode::NOT_FOUND, error));
         }
-        if HOSTS_MAX < hosts.len() {
+        if hosts.len() > HOSTS_MAX {
             return Err(ApiRefusal::bad(format!("`to`: expected at most {HOSTS_MAX} hosts, found more")));
         }
     }

@@ -162,7 +162,7 @@ impl IntoResponse for EngineRefusal {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             // Whole seconds, rounded up.
-            let seconds = self.wait.as_secs() + u64::from(0 < self.wait.subsec_nanos());
+            let seconds = self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0);
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
@@ -315,7 +315,7 @@ fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), EngineRefusal>
 fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, EngineRefusal> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     match length {
-        Some(length) if bytes_max < length => Err(too_large(bytes_max)),
+        Some(length) if length > bytes_max => Err(too_large(bytes_max)),
         length => Ok(length.unwrap_or(bytes_max)),
     }
 }

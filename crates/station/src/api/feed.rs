@@ -73,7 +73,7 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
         ApiRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"))
     };
     let length = headers.get("content-length").and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| BODY_BYTES_MAX < length) {
+    if length.is_some_and(|length| length > BODY_BYTES_MAX) {
         return Err(too_large());
     }
     let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
@@ -89,7 +89,7 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
 
 /// Checks all records, so that none is stored if one is wrong.
 fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>, ApiRefusal> {
-    if RECORDS_MAX < feed.records.len() {
+    if feed.records.len() > RECORDS_MAX {
         return Err(ApiRefusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
     }
     let name = |what: &str, text: &str| {
@@ -169,7 +169,7 @@ fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64
 /// Checks that a forecast can be made from a value, and that the value is possible for its
 /// quantity.
 pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), ApiRefusal> {
-    if !value.is_finite() || Battery::VALUE_MAX < value.abs() {
+    if !value.is_finite() || value.abs() > Battery::VALUE_MAX {
         let most = Battery::VALUE_MAX;
         return Err(ApiRefusal::bad(format!("`value`: expected -{most:e} to {most:e}, found {value:e}")));
     }
@@ -184,7 +184,7 @@ pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), ApiRefu
 fn time(time_s: Option<f64>, now: i64) -> Result<i64, ApiRefusal> {
     let Some(time_s) = time_s else { return Ok(now) };
     let time_ns = (time_s * 1e9) as i64;
-    if time_s.is_finite() && 0.0 <= time_s {
+    if time_s.is_finite() && time_s >= 0.0 {
         Ok(time_ns)
     } else {
         Err(ApiRefusal::bad(format!("`time_s`: expected seconds since 1970, found {time_s}")))

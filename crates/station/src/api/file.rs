@@ -103,7 +103,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
         }
     }
     let gzip = gzip.or(any).unwrap_or(0.0);
-    0.0 < gzip && identity.unwrap_or(0.0) <= gzip
+    gzip > 0.0 && identity.unwrap_or(0.0) <= gzip
 }
 
 /// The weight in `q=0.5`; 1 if `parameter` is empty (RFC 9110 §12.4.2), 0 if `parameter` is

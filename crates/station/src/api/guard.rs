@@ -45,7 +45,7 @@ impl RemoteEnd {
             let name = name.as_str();
             FORWARDED.contains(&name) || name.starts_with(FORWARDED_PREFIX)
         });
-        self.is_same_host() && !forwarded && Version::HTTP_11 <= version && !config.loopback_needs_token
+        self.is_same_host() && !forwarded && version >= Version::HTTP_11 && !config.loopback_needs_token
     }
 }
 

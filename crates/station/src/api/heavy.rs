@@ -276,7 +276,7 @@ impl HeavyReads {
     async fn forget_old(&self, what: SharedResponseKind) {
         tokio::time::sleep(KEPT_FOR).await;
         let mut slot = self.shared[what as usize].lock().await;
-        if slot.as_ref().is_some_and(|response| KEPT_FOR <= response.made.elapsed()) {
+        if slot.as_ref().is_some_and(|response| response.made.elapsed() >= KEPT_FOR) {
             *slot = None;
         }
     }
@@ -315,7 +315,7 @@ impl ReadQueue {
     fn one(&self, callers: CallerGroup) -> Arc<Semaphore> {
         let mut semaphores = lock(&self.callers);
         // Keep only semaphores in use: each read that waits or runs holds one.
-        semaphores.retain(|_, semaphores| 1 < Arc::strong_count(semaphores));
+        semaphores.retain(|_, semaphores| Arc::strong_count(semaphores) > 1);
         Arc::clone(semaphores.entry(callers).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
@@ -328,7 +328,7 @@ impl SharedResponse {
     /// Whether a caller that arrived at `arrived` may have the text. A small text must be newer
     /// than the request, so that the caller sees its own writes.
     fn is_for(&self, arrived: Instant, now: Instant) -> bool {
-        let is_large = KEPT_BYTES_MIN <= self.text.len();
+        let is_large = self.text.len() >= KEPT_BYTES_MIN;
         arrived <= self.began || (is_large && now.saturating_duration_since(self.made) < KEPT_FOR)
     }
 }

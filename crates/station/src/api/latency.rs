@@ -36,7 +36,7 @@ fn shape(distribution: &LatencyDistribution) -> Latency<'_> {
         quantity: distribution.series.quantity.as_str().into(),
         count: distribution.count,
         missed: distribution.missed,
-        mean_s: (0 < distribution.count).then(|| distribution.sum_s / distribution.count as f64),
+        mean_s: (distribution.count > 0).then(|| distribution.sum_s / distribution.count as f64),
         max_s: distribution.max_s,
         p50_s,
         p90_s,

@@ -86,7 +86,7 @@ pub(super) async fn remove(
             None if shared.mesh_state.removed.contains(&name) => {}
             // `name` was lost before this station was started, and this station still has the
             // series of `name`.
-            None if 0 < lock(&shared.series_table).count_of(&name) => {}
+            None if lock(&shared.series_table).count_of(&name) > 0 => {}
             None => return Err(refusal(MembersError::Unknown(asked.name))),
             Some(_) => {
                 let error = format!(

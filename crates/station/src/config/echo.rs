@@ -103,7 +103,7 @@ fn check_origin(word: &str) -> Result<(), String> {
         Some((_, Ok(port))) if port == own_port => {
             Err(format!("has the default port of its scheme; write it without :{port}"))
         }
-        Some((text, Ok(port))) if port.to_string() == text && 0 < port => Ok(()),
+        Some((text, Ok(port))) if port.to_string() == text && port > 0 => Ok(()),
         Some(_) => Err("has no port from 1 to 65535 after its colon".into()),
     }
 }

@@ -283,7 +283,7 @@ fn is_odd(replicas: &u8) -> Result<(), String> {
 }
 
 fn groups(words: Vec<String>) -> Result<Vec<Name>, String> {
-    if GROUPS_MAX < words.len() {
+    if words.len() > GROUPS_MAX {
         return Err(format!("expected at most {GROUPS_MAX} groups, found {}", words.len()));
     }
     let group = |word: &String| match Name::new(word) {
@@ -298,7 +298,7 @@ fn groups(words: Vec<String>) -> Result<Vec<Name>, String> {
 }
 
 fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
-    if ADDRESSES_MAX < words.len() {
+    if words.len() > ADDRESSES_MAX {
         return Err(format!("expected at most {ADDRESSES_MAX} addresses, found {}", words.len()));
     }
     let address = |word: &String| -> Result<SocketAddr, String> {

@@ -40,7 +40,7 @@ struct ReportJson {
 impl PageMeasurement {
     /// Parses a text message; `None` if the text is not a valid report.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        if TEXT_BYTES_MAX < text.len() {
+        if text.len() > TEXT_BYTES_MAX {
             return None;
         }
         let report: ReportJson = serde_json::from_str(text).ok()?;
@@ -220,7 +220,7 @@ impl SessionReports {
         }
         let at = QUANTITIES.iter().position(|word| *word == report.quantity.as_str());
         let Some(last) = at.and_then(|at| self.last.get_mut(at)) else { return false };
-        let allows = last.is_none_or(|last| PERIOD_MIN <= now.saturating_sub(last));
+        let allows = last.is_none_or(|last| now.saturating_sub(last) >= PERIOD_MIN);
         if allows {
             *last = Some(now);
         }

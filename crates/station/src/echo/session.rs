@@ -99,7 +99,7 @@ struct TransferProgress<'a> {
 impl TransferProgress<'_> {
     fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
-        if self.loaded.is_none() && LOADS_BYTES < self.bytes && self.echo.may_mark(self.caller) {
+        if self.loaded.is_none() && self.bytes > LOADS_BYTES && self.echo.may_mark(self.caller) {
             self.loaded = Some((self.echo.responder.count_foreign_bulk(), Instant::now()));
         }
     }
@@ -126,7 +126,7 @@ impl Drop for SlotCharge {
     fn drop(&mut self) {
         let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let unpaid = ms.saturating_mul(SLOWEST_BYTES_PER_MS).saturating_sub(self.paid_bytes);
-        if 0 < unpaid {
+        if unpaid > 0 {
             self.echo.charge(self.caller, unpaid);
         }
     }
@@ -162,7 +162,7 @@ impl<S: Socket> Session<'_, S> {
                     self.send(Message::Ping(Bytes::new())).await?;
                 }
             }
-            if UNASKED_MAX <= self.last_request.elapsed() {
+            if self.last_request.elapsed() >= UNASKED_MAX {
                 return Err(SessionEnd::Cut(CloseCode::Away, "no request for ten minutes"));
             }
         }
@@ -195,10 +195,10 @@ impl<S: Socket> Session<'_, S> {
     /// Checks that a request is within the limits, and charges it. Returns the slot for a transfer.
     async fn admit(&self, request: Request) -> Result<Option<TransferPermit>, DeclineReason> {
         let (bytes, is_transfer) = match request {
-            Request::Rtt { n } | Request::RttNagle { n } if COUNT_MAX < n => {
+            Request::Rtt { n } | Request::RttNagle { n } if n > COUNT_MAX => {
                 return Err(DeclineReason::TooLarge { limit: COUNT_MAX.into() });
             }
-            Request::Goodput { bytes, .. } if self.echo.transfer_bytes_max < bytes => {
+            Request::Goodput { bytes, .. } if bytes > self.echo.transfer_bytes_max => {
                 return Err(DeclineReason::TooLarge { limit: self.echo.transfer_bytes_max });
             }
             Request::Datagrams { .. } | Request::Stream { .. } | Request::Iperf3 { .. } => {
@@ -274,7 +274,7 @@ impl<S: Socket> Session<'_, S> {
         match direction {
             Direction::Up => {
                 let mut left = bytes;
-                while 0 < left {
+                while left > 0 {
                     let message = self.binary().await?;
                     left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
                     progress.add(message.len() as u64);
@@ -286,7 +286,7 @@ impl<S: Socket> Session<'_, S> {
                 let noise = self.echo.noise();
                 let began = Instant::now();
                 let mut left = bytes;
-                while 0 < left {
+                while left > 0 {
                     let length = usize::try_from(left).map_or(noise.len(), |left| left.min(noise.len()));
                     self.send(Message::Binary(noise.slice(..length))).await?;
                     left -= length as u64;

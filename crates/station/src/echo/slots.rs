@@ -71,7 +71,7 @@ impl TransferSlots {
             return semaphore;
         }
         // Drop unused semaphores, so that there are no more than sessions need.
-        each.retain(|_, semaphore| 0 < semaphore.strong_count());
+        each.retain(|_, semaphore| semaphore.strong_count() > 0);
         let max = match callers {
             CallerGroup::Address(_) => self.address_max,
             _ => self.network_max,

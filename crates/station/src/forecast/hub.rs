@@ -52,7 +52,7 @@ impl PointHub {
     /// Whether there is a subscriber.
     #[must_use]
     pub fn has_subscribers(&self) -> bool {
-        0 < self.sender.receiver_count()
+        self.sender.receiver_count() > 0
     }
 
     /// Subscribes to all events from now on.

@@ -275,7 +275,7 @@ impl SeriesTable {
     /// Whether there is a series of this source.
     #[must_use]
     pub fn has_source(&self, source: &Name) -> bool {
-        0 < self.count_of(source)
+        self.count_of(source) > 0
     }
 
     /// Number of series of one source. The number is kept in a counter, because it is read for

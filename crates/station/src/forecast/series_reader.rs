@@ -16,7 +16,7 @@ pub(crate) fn for_each_state(
     mut each: impl FnMut(&SeriesId, &SeriesState),
 ) {
     for (at, some) in series.chunks(STATES_PER_LOCK).enumerate() {
-        if 0 < at {
+        if at > 0 {
             // The lock is not fair: without a pause, waiting threads would not get the lock.
             std::thread::sleep(PAUSE);
         }

@@ -239,7 +239,7 @@ impl State {
                 let is_bulk = matches!(&job, Job::Probe(_, kind) if kind.is_bulk());
                 if self.busy.contains(name) {
                     self.wait(job, due);
-                } else if self.parts.workers_max <= self.busy.len() {
+                } else if self.busy.len() >= self.parts.workers_max {
                     self.parts.health.skipped();
                     self.missed(&job);
                 } else if !is_bulk {

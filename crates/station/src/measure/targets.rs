@@ -104,7 +104,7 @@ impl Targets {
         if lists.configured.contains_key(&name) || lists.added.contains_key(&name) {
             return Err(TargetsError::Exists(name));
         }
-        if ADDED_MAX <= lists.added.len() {
+        if lists.added.len() >= ADDED_MAX {
             return Err(TargetsError::TooMany);
         }
         lists.added.insert(name.clone(), target);

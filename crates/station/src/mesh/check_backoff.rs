@@ -70,7 +70,7 @@ impl CheckBackoff {
     /// Time of the next check. `None` if no peer is in a pause. Also `None` if the maximum number
     /// of checks is running, because a check must end before the next check starts.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        if CHECKS_MAX <= self.running {
+        if self.running >= CHECKS_MAX {
             return None;
         }
         self.all
@@ -99,7 +99,7 @@ impl CheckBackoff {
     pub(super) fn wake(&mut self, host: &Name, now: Instant) {
         let Some(backoff) = self.all.get_mut(host) else { return };
         let may_wake =
-            backoff.last_wake.is_none_or(|last_wake| WAKE_EVERY <= now.saturating_duration_since(last_wake));
+            backoff.last_wake.is_none_or(|last_wake| now.saturating_duration_since(last_wake) >= WAKE_EVERY);
         if !may_wake {
             return;
         }

@@ -180,7 +180,7 @@ async fn until_reregister(
         if notified {
             return;
         }
-        if ADDRESS_CHECK_PERIOD <= addresses_checked_at.elapsed() {
+        if addresses_checked_at.elapsed() >= ADDRESS_CHECK_PERIOD {
             addresses_checked_at = Instant::now();
             if own_entry.addresses() != registered.addresses {
                 tracing::info!("this host's addresses have changed");

@@ -31,7 +31,7 @@ impl EventQueue {
             *older = (setting, event);
             return true;
         }
-        let is_full = state.has_ended || EVENTS_MAX <= state.events.len();
+        let is_full = state.has_ended || state.events.len() >= EVENTS_MAX;
         if !is_full {
             state.events.push_back((setting, event));
             more.notify_one();

@@ -56,11 +56,11 @@ impl Events {
         });
         state.next_id += 1;
         let of_host = || state.kept.iter().enumerate().filter(|(_, kept)| kept.host == event.host);
-        if KEPT_OF_HOST <= of_host().count()
+        if of_host().count() >= KEPT_OF_HOST
             && let Some((oldest, _)) = of_host().next()
         {
             state.kept.remove(oldest);
-        } else if KEPT <= state.kept.len() {
+        } else if state.kept.len() >= KEPT {
             state.kept.pop_front();
         }
         state.kept.push_back(Arc::clone(&event));

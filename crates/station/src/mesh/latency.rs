@@ -76,7 +76,7 @@ impl Latencies {
             let from = *of.counted_to.get_or_insert(now);
             let elapsed = now.saturating_duration_since(from);
             let tests = u32::try_from(elapsed.as_nanos() / period.as_nanos().max(1)).unwrap_or(u32::MAX);
-            if 0 < tests {
+            if tests > 0 {
                 of.counted_to = from.checked_add(period.saturating_mul(tests));
                 let tally = of.tally(is_loaded);
                 let missed = u64::from(tests) * u64::from(Plan::RTT_EXCHANGES);
@@ -107,7 +107,7 @@ impl Latencies {
 
     fn change(&self, peer: &Name, change: impl FnOnce(&mut PeerLatency)) {
         let mut all = lock(&self.0);
-        if !all.contains_key(peer) && PEERS_MAX <= all.len() {
+        if !all.contains_key(peer) && all.len() >= PEERS_MAX {
             let gone = all.iter().filter_map(|(name, of)| Some((of.gone_at?, name.clone()))).min();
             // A mesh has at most [`PEERS_MAX`] peers, so at least one station in the table has left
             // the mesh. If no departure was reported yet, drop the new measurement.
@@ -182,7 +182,7 @@ impl LatencyTally {
             count,
             missed: self.missed,
             sum_s: self.sum_s,
-            max_s: (0 < count).then_some(self.max_s),
+            max_s: (count > 0).then_some(self.max_s),
             quantiles_s: QUANTILES.map(quantile),
             at_most: self.within.map(|within| {
                 so_far += within;
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(loaded.quantiles_s[1..], [None; 3], "and no more than half");
         latencies.add(&peer, false, &[], 100, now);
         let idle = &latencies.distributions(&name("a"), now)[0];
-        assert!(idle.quantiles_s[0].is_some_and(|median| 0.09 < median), "{idle:?}");
+        assert!(idle.quantiles_s[0].is_some_and(|median| median > 0.09), "{idle:?}");
         assert_eq!(idle.quantiles_s[1], None);
     }
 

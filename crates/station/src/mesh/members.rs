@@ -125,7 +125,7 @@ impl Members {
         let token = state::random_token().map_err(|error| self.not_stored(error))?;
         let _turn = lock(&self.turn);
         let mut list = lock(&self.list).clone();
-        if MEMBERS_MAX <= list.len() {
+        if list.len() >= MEMBERS_MAX {
             return Err(MembersError::TooMany);
         }
         if let Some(name) = &name {

@@ -375,7 +375,7 @@ impl MeshState {
                 )
             }));
         } else if let Some(away) =
-            directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
+            directory.away_since.map(|since| since.elapsed()).filter(|away| *away > AWAY_MATTERS)
             && directory.conflict().is_none()
             && directory.denied_advice.is_none()
         {

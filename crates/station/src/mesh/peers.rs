@@ -206,7 +206,7 @@ impl Peers {
     /// no address answered, or the address in use fails.
     pub(super) fn to_check(&self) -> BTreeSet<Name> {
         let wants = |peer: &&Peer| {
-            let doubtful = !peer.checked || FAILURES_MAX <= peer.failures;
+            let doubtful = !peer.checked || peer.failures >= FAILURES_MAX;
             peer.state == PeerState::Up && (doubtful || peer.in_use.is_none() || peer.trouble.is_some())
         };
         self.all.values().filter(wants).map(|peer| peer.entry.host.clone()).collect()

@@ -16,7 +16,7 @@ use crate::state::StateFiles;
 pub(super) fn read(state: &Path) -> Vec<Entry> {
     let path = state.join(FILE);
     let text = match std::fs::metadata(&path) {
-        Ok(metadata) if BYTES_MAX < metadata.len() => Err(std::io::Error::other("it is too long")),
+        Ok(metadata) if metadata.len() > BYTES_MAX => Err(std::io::Error::other("it is too long")),
         Ok(_) => std::fs::read(&path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
         Err(error) => Err(error),

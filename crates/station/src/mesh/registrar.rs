@@ -254,12 +254,12 @@ impl RegistrarState {
         if std::mem::take(&mut self.targets_changed) {
             self.update_targets();
         }
-        if self.file_is_stale && self.file_written_at.is_none_or(|written| KEEP_EVERY <= written.elapsed()) {
+        if self.file_is_stale && self.file_written_at.is_none_or(|written| written.elapsed() >= KEEP_EVERY) {
             (self.file_is_stale, self.file_written_at) = (false, Some(Instant::now()));
             self.keep();
         }
         if self.parts.files.are_pending()
-            && self.retried.is_none_or(|retried| KEEP_EVERY <= retried.elapsed())
+            && self.retried.is_none_or(|retried| retried.elapsed() >= KEEP_EVERY)
         {
             self.retried = Some(Instant::now());
             self.parts.files.retry();

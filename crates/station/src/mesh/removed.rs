@@ -66,7 +66,7 @@ impl RemovedStations {
         if list.stations.iter().any(|removed| removed.host == *host) {
             return false;
         }
-        if PEERS_MAX <= list.stations.len() {
+        if list.stations.len() >= PEERS_MAX {
             list.stations.pop_front();
         }
         list.stations.push_back(Removed { host: host.clone(), at_unix_ns });

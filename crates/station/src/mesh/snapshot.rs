@@ -144,7 +144,7 @@ impl SnapshotParts {
             let unasked = {
                 let mut cache = lock(&self.cache);
                 let unasked = cache.last_request.map_or(IDLE, |at| at.elapsed());
-                if IDLE <= unasked {
+                if unasked >= IDLE {
                     *cache = CachedSnapshot::default();
                     return;
                 }

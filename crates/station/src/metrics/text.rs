@@ -33,7 +33,7 @@ impl Format {
         }
         // If qualities are equal, a named type precedes a wildcard.
         let rank = |found: Option<Match>| found.map(|found| (found.quality, found.specificity));
-        let is_accepted = openmetrics.is_some_and(|found| 0 < found.quality);
+        let is_accepted = openmetrics.is_some_and(|found| found.quality > 0);
         if is_accepted && rank(text) < rank(openmetrics) { Self::OpenMetrics } else { Self::Prometheus }
     }
 }

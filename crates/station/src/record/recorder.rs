@@ -163,7 +163,7 @@ impl Recorder {
             return;
         }
         let record = record(&self.parts.host, 0, measurement);
-        while self.parts.spool_records_max <= self.spooled && self.drop_oldest_own() {}
+        while self.spooled >= self.parts.spool_records_max && self.drop_oldest_own() {}
         self.push(SpoolEntry::new(vec![record], None));
     }
 
@@ -176,7 +176,7 @@ impl Recorder {
             Some(error)
         } else if let Some((origin, seq)) = self.digests.conflict(&records) {
             Some(FeedError::Conflict { origin, seq })
-        } else if ORIGINS_MAX <= self.highest.len()
+        } else if self.highest.len() >= ORIGINS_MAX
             && records.iter().any(|submitted| {
                 submitted.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
             })
@@ -239,7 +239,7 @@ impl Recorder {
     }
 
     fn no_room_for(&self, records: usize) -> Option<FeedError> {
-        let is_full = self.parts.spool_records_max < self.spooled + records;
+        let is_full = self.spooled + records > self.parts.spool_records_max;
         let (limit, why) = match self.parts.health.archive_error() {
             Some(error) => (Limit::Archive, error),
             None if is_full => {
@@ -279,7 +279,7 @@ impl Recorder {
 
     /// Takes the oldest entries and begins to append them, after the delay for earlier failures.
     fn begin_append(&mut self) -> Append {
-        let entries = take_batch(&mut self.spool, 0 < self.append_singly);
+        let entries = take_batch(&mut self.spool, self.append_singly > 0);
         let mut origins: Vec<(Name, Option<u64>)> = Vec::new();
         for record in entries.iter().flat_map(|entry| &entry.records) {
             let known = record.origin == self.parts.host
@@ -340,7 +340,7 @@ impl Recorder {
             }
             Err(EngineError::Invalid(message)) if entries.len() == 1 => {
                 self.drops += 1;
-                if self.drops_logged.is_none_or(|at| LOG_EVERY <= at.elapsed()) {
+                if self.drops_logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                     let drops = std::mem::take(&mut self.drops);
                     self.drops_logged = Some(Instant::now());
                     tracing::error!("dropped {drops} records that break a limit of the archive: {message}");

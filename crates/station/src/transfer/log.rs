@@ -19,7 +19,7 @@ pub(crate) struct Log {
 impl Log {
     /// Adds a row. If the log is full, first drops the oldest row of a transfer that has ended.
     pub(crate) fn add(&mut self, row: Transfer) {
-        if ROWS_MAX <= self.rows.len()
+        if self.rows.len() >= ROWS_MAX
             && let Some(index) = self.rows.iter().position(|row| row.state.is_ended())
         {
             self.rows.remove(index);

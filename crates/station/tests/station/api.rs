@@ -26,7 +26,7 @@ fn a_submitted_value_is_stored_forecast_and_streamed() {
         let (name, point) = events.next().unwrap();
         assert_eq!(name, "point");
         assert_eq!((point["value"].as_f64(), point["target"].as_str()), (Some(value), Some("queue")));
-        assert_eq!(point.get("forecast").is_some(), 0 < index, "{point}");
+        assert_eq!(point.get("forecast").is_some(), index > 0, "{point}");
         assert!(point["next"]["median"]["method"].is_string());
     }
     let recent = get(address, &format!("/v1/recent?{SERIES}")).json();

@@ -102,7 +102,7 @@ fn a_station_without_its_archive_keeps_measuring_and_is_degraded() {
         // The count and the reasons are not read at the same time, so the count may already be
         // above 0 while the reason is still missing.
         let says_so = health["reasons"].to_string().contains("dropped");
-        answer.status == 503 && says_so && 0 < health["spool_dropped"].as_u64().unwrap()
+        answer.status == 503 && says_so && health["spool_dropped"].as_u64().unwrap() > 0
     });
     let health = degraded.json();
     assert_eq!(health["status"], "degraded");
@@ -112,7 +112,7 @@ fn a_station_without_its_archive_keeps_measuring_and_is_degraded() {
     }
     // Measuring continues in memory: the series grows.
     get_until(address, "/v1/series?quantity=memory_free", |answer| {
-        3 <= answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
+        answer.json()["series"][0]["count"].as_u64().unwrap_or(0) >= 3
     });
     let refused = post(address, "/v1/measurements", r#"{"records": [{"quantity": "a", "value": 1}]}"#);
     assert_eq!(refused.status, 503);
@@ -145,7 +145,7 @@ fn an_append_with_unknown_result_is_repeated_and_stored_once() {
     engine.forgets_to_answer.store(true, Ordering::SeqCst);
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
     get_until(station.address(), "/healthz", |answer| {
-        2 < engine.appends.load(Ordering::SeqCst) && answer.body.contains("last_append_age_s\":0")
+        engine.appends.load(Ordering::SeqCst) > 2 && answer.body.contains("last_append_age_s\":0")
     });
     assert_eq!(station.stop(crate::LIMIT), 0);
     let records = engine.records.lock().unwrap();
@@ -160,14 +160,14 @@ fn sequence_numbers_that_the_archive_gave_up_are_requested_again() {
     let state = tempfile::tempdir().unwrap();
     let engine = HookedEngine::new(Failing::default());
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
-    get_until(station.address(), "/healthz", |_| 3 <= engine.records.lock().unwrap().len());
+    get_until(station.address(), "/healthz", |_| engine.records.lock().unwrap().len() >= 3);
     let before = engine.records.lock().unwrap().len() as u64;
     engine.given_up.store(5000, Ordering::SeqCst);
     get_until(station.address(), "/healthz", |_| before + 5 < engine.records.lock().unwrap().len() as u64);
     assert_eq!(station.stop(crate::LIMIT), 0);
     let records = engine.records.lock().unwrap();
     let sequences: Vec<u64> = records.iter().map(|record| record.seq).collect();
-    let first = sequences.iter().position(|seq| 5000 < *seq).unwrap() as u64;
+    let first = sequences.iter().position(|seq| *seq > 5000).unwrap() as u64;
     let expected = (1..=first).chain(5001..5001 + sequences.len() as u64 - first);
     assert_eq!(sequences, expected.collect::<Vec<_>>(), "none is lost, and none has a number of others");
 }
@@ -183,7 +183,7 @@ fn stopping_with_a_failed_archive_ends_in_time_and_counts_lost_records() {
     });
     let began = std::time::Instant::now();
     let lost = station.stop(Duration::from_secs(1));
-    assert!(0 < lost);
+    assert!(lost > 0);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 

@@ -86,9 +86,9 @@ fn new_peers_test_each_other_in_their_turns_and_forecast_goodput() {
     let latest = get_until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
     let record = &latest["latest"][0];
     let detail = &record["detail"];
-    assert!(record["value"].as_f64().is_some_and(|rate| 1e6 < rate), "{record}");
+    assert!(record["value"].as_f64().is_some_and(|rate| rate > 1e6), "{record}");
     assert!(detail["test_s"].as_f64().is_some_and(|seconds| 0.0 < seconds && seconds <= 0.1), "{record}");
-    assert!(detail["bytes"].as_u64().is_some_and(|bytes| 0 < bytes), "{record}");
+    assert!(detail["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{record}");
     let metrics = get(a.address(), "/metrics").body;
     assert!(metrics.contains("barograph_mesh_tests_total{role=\"source\",result=\"done\"}"), "{metrics}");
     for station in [c, b, a] {
@@ -133,7 +133,7 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     }
     let refused = refused.expect("a budget that is spent");
     assert!(refused.error().contains("budget") && refused.head.contains("retry-after: "), "{}", refused.body);
-    assert!(refused.json()["retry_after_s"].as_f64().is_some_and(|wait| 60.0 < wait), "{}", refused.body);
+    assert!(refused.json()["retry_after_s"].as_f64().is_some_and(|wait| wait > 60.0), "{}", refused.body);
     let newest = &tests(b.address())[0];
     assert_eq!((newest["state"].as_str(), newest["role"].as_str()), (Some("refused"), Some("target")));
     // A refusal is not a measurement.
@@ -160,7 +160,7 @@ fn a_restart_does_not_restore_spent_budget() {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let spent = |station: &Station| get(station.address(), "/v1/tests").json()["budget"]["spent"].clone();
     let before = spent(&a);
-    assert!(0 < before["source"]["bytes"].as_u64().unwrap(), "{before}");
+    assert!(before["source"]["bytes"].as_u64().unwrap() > 0, "{before}");
     b.stop(LIMIT);
     a.stop(LIMIT);
     let a = serve(of_a());

@@ -313,7 +313,7 @@ const DESCRIPTORS: u64 = 12_000;
 fn table_of_attacks() {
     // The station raises this process's limit to the hard limit.
     let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
-    assert!(DESCRIPTORS <= most, "needs {DESCRIPTORS} file descriptors (ulimit -Hn), and may have {most}");
+    assert!(most >= DESCRIPTORS, "needs {DESCRIPTORS} file descriptors (ulimit -Hn), and may have {most}");
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/results/crowds.md");
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
     let load = load.split(' ').next().unwrap();

@@ -54,11 +54,11 @@ fn a_hanging_target_does_not_delay_other_targets() {
     let station = start(config);
     let address = station.address();
     let hung =
-        get_until(address, &of(&hanging_name, "response_time"), |answer| 2 <= number(answer, "failures"));
+        get_until(address, &of(&hanging_name, "response_time"), |answer| number(answer, "failures") >= 2);
     assert_eq!(hung.json()["series"][0]["last"]["error"], "timed_out");
     assert!(hung.json()["series"][0]["next"].is_null(), "no forecast from failures");
     let well = get(address, &of(&listening.local_addr().unwrap().to_string(), "connect"));
-    assert!(5 <= number(&well, "count"), "delayed by the one that hangs: {}", well.body);
+    assert!(number(&well, "count") >= 5, "delayed by the one that hangs: {}", well.body);
     station.stop(crate::LIMIT);
 }
 
@@ -87,12 +87,12 @@ fn a_closed_port_counts_as_a_host_response_and_a_service_failure() {
     let (_, point) = events.next().unwrap();
     assert_eq!(point["refused"], true, "{point}");
     for name in [&closed, &url] {
-        let answered = get_until(address, &of(name, "connect"), |answer| 2 <= number(answer, "count"));
+        let answered = get_until(address, &of(name, "connect"), |answer| number(answer, "count") >= 2);
         let series = &answered.json()["series"][0];
         assert_eq!(series["failures"], 0, "{series}");
         assert_eq!(series["last"]["detail"]["refused"], true, "{series}");
     }
-    let failed = get_until(address, &of(&url, "response_time"), |answer| 1 <= number(answer, "failures"));
+    let failed = get_until(address, &of(&url, "response_time"), |answer| number(answer, "failures") >= 1);
     assert_eq!(failed.json()["series"][0]["last"]["error"], "refused", "{}", failed.body);
     let metrics = get(address, "/metrics").body;
     let labels = format!("{{quantity=\"connect\",source=\"here\",target=\"{closed}\"}}");
@@ -114,14 +114,14 @@ fn measurements_of_a_stopped_station_fail_also_after_a_restart() {
     let mut config = quiet(state.path());
     config.targets = vec![target(&name, &[])];
     let station = start(config.clone());
-    get_until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "count"));
+    get_until(station.address(), &of(&name, "rtt"), |answer| number(answer, "count") >= 1);
     far.stop(crate::LIMIT);
-    get_until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "failures"));
+    get_until(station.address(), &of(&name, "rtt"), |answer| number(answer, "failures") >= 1);
     station.stop(crate::LIMIT);
     let station = start(config);
     let before = number(&get(station.address(), &of(&name, "rtt")), "failures");
     get_until(station.address(), &of(&name, "rtt"), |answer| before < number(answer, "failures"));
-    let connect = get_until(station.address(), &of(&name, "connect"), |answer| 1 <= number(answer, "count"));
+    let connect = get_until(station.address(), &of(&name, "connect"), |answer| number(answer, "count") >= 1);
     assert_eq!(connect.json()["series"][0]["failures"], 0, "{}", connect.body);
 }
 
@@ -134,7 +134,7 @@ fn connect_is_measured_for_a_server_that_never_responds() {
     config.targets = vec![target(&format!("http://{}/", hanging.local_addr().unwrap()), &[])];
     let station = start(config);
     let answer = get_until(station.address(), "/v1/series?quantity=connect", |answer| {
-        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
+        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| count > 0)
     });
     assert_eq!(answer.json()["series"][0]["failures"], 0, "{}", answer.body);
 }
@@ -151,7 +151,7 @@ fn a_target_that_is_a_station_is_detected_and_measured_as_a_station() {
     let name = far.address().to_string().replace(':', "%3A");
     for quantity in ["rtt", "loss", "rtt_udp"] {
         get_until(station.address(), &format!("/v1/series?target={name}&quantity={quantity}"), |answer| {
-            0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
+            answer.json()["series"][0]["count"].as_u64().unwrap_or(0) > 0
         });
     }
     // A new configuration adds a bulk test; measurements during the bulk test belong to separate
@@ -159,7 +159,7 @@ fn a_target_that_is_a_station_is_detected_and_measured_as_a_station() {
     config.targets = vec![target(&far.address().to_string(), &["rtt", "goodput"])];
     assert!(station.reload(config).unwrap().is_empty());
     get_until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
-        0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
+        answer.json()["series"][0]["count"].as_u64().unwrap_or(0) > 0
     });
 }
 
@@ -272,7 +272,7 @@ fn a_station_on_one_address_measures_itself_and_accepts_local_targets() {
     config.probe_period = Duration::from_millis(200);
     let station = start(config);
     get_until(station.address(), "/v1/series?target=here&quantity=rtt", |answer| {
-        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
+        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| count > 0)
     });
     let body = r#"{"target": "192.0.2.1:9", "quantities": ["connect"], "period_s": 86400}"#;
     assert_eq!(crate::http::post(station.address(), "/v1/targets", body).status, 201);

@@ -90,7 +90,7 @@ fn unread_responses_stay_within_their_memory_budget() {
     let refused = held.iter().filter(|(status, _)| *status == 503).count();
     // On a busy machine the station closes the first connections as slow readers before the last
     // requests have arrived.
-    assert!(4 <= served && 0 < refused, "{served} answers of 4 MiB wait for their readers");
+    assert!(served >= 4 && refused > 0, "{served} answers of 4 MiB wait for their readers");
     assert_eq!(served + refused, held.len());
     let row = || {
         let health = get(address, "/healthz").json();
@@ -195,6 +195,6 @@ fn a_member_is_served_while_strangers_ask_for_all_metrics() {
         // take three hundred times as long.
         assert!(times[4] < 30 * alone, "{:?}, one text takes {alone:?}", times[4]);
     });
-    assert!(STRANGERS <= answers.into_inner());
+    assert!(answers.into_inner() >= STRANGERS);
     assert_eq!(get(address, "/healthz").json()["reasons"], json!([]));
 }

@@ -186,7 +186,7 @@ fn outliers(a: &ComparedSeries, b: &ComparedSeries, pairing: &Pairing) -> Vec<Ou
         let (value_a, value_b) = (a.value(*i), b.value(*j));
         let (is_a, is_b) = (a.is_outlier(value_a), b.is_outlier(value_b));
         let (kernel_a, kernel_b) = (a.series.kernel[*i], b.series.kernel[*j]);
-        let sent_again = |kernel: TcpCounters| kernel.retrans.is_some_and(|count| 0 < count);
+        let sent_again = |kernel: TcpCounters| kernel.retrans.is_some_and(|count| count > 0);
         let is_explained = (!is_a || sent_again(kernel_a)) && (!is_b || sent_again(kernel_b));
         let cause = if is_explained { OutlierCause::Network } else { OutlierCause::Unexplained };
         let time_s = a.series.samples[*i].time_s;

@@ -45,7 +45,7 @@ impl Histogram {
     #[must_use]
     pub fn of(errors: &[f64], span: f64) -> Self {
         // All forecasts of a constant series have the error 0, so the width does not matter.
-        let span = if 0.0 < span { span } else { 1.0 };
+        let span = if span > 0.0 { span } else { 1.0 };
         let mut histogram = Self { width: span / BINS as f64, counts: vec![0; BINS], below: 0, above: 0 };
         for error in errors {
             let index = ((error / span + 0.5) * BINS as f64).floor();

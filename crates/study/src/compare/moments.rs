@@ -22,7 +22,7 @@ impl Moments {
         // Computed in a second pass, because Σx² − n·mean² loses all digits if the deviations are
         // small.
         let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
-        Self { count, mean, variance: (1 < count).then(|| squares / (count - 1) as f64) }
+        Self { count, mean, variance: (count > 1).then(|| squares / (count - 1) as f64) }
     }
 }
 

@@ -49,7 +49,7 @@ pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Preference) 
 /// positive, because no factor of such a median is meaningful.
 #[must_use]
 pub fn outlier_from(median: f64) -> Option<f64> {
-    (0.0 < median).then_some(OUTLIER_FACTOR * median)
+    (median > 0.0).then_some(OUTLIER_FACTOR * median)
 }
 
 /// Multiple of the median from which a value is an outlier: two orders of magnitude.

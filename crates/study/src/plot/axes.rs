@@ -21,7 +21,7 @@ impl ValueAxis {
         let exponent = if size == 0.0 || (1e-4..1e7).contains(&size) { 0 } else { magnitude(size) };
         let mut value_axis = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
         let (least, greatest) = (value_axis.at(least), value_axis.at(greatest));
-        let logarithmic = 0.0 < least && least * LOGARITHMIC_FROM < greatest;
+        let logarithmic = least > 0.0 && least * LOGARITHMIC_FROM < greatest;
         (value_axis.low, value_axis.high) = if logarithmic {
             (least.max(greatest / LOGARITHMIC_TO) / 1.3, greatest * 1.3)
         } else {
@@ -85,7 +85,7 @@ impl TimeAxis {
     pub(super) fn range(&self) -> Range<f64> {
         // If there is only one point, or all points have the same time, the range must still not be
         // empty.
-        if 0.0 < self.last { 0.0..self.last } else { -0.5..0.5 }
+        if self.last > 0.0 { 0.0..self.last } else { -0.5..0.5 }
     }
 }
 
@@ -98,7 +98,7 @@ fn magnitude(number: f64) -> i32 {
 /// The label of `number` on a linear axis of this range. The library Plotters adds up steps, so its
 /// number for zero may have a rounding error; such a number gets the label 0.
 pub(crate) fn tick_label(number: f64, range: &Range<f64>) -> String {
-    let has_zero = range.start <= 0.0 && 0.0 <= range.end;
+    let has_zero = range.start <= 0.0 && range.end >= 0.0;
     let is_rounding = number.abs() < (range.end - range.start) * ROUNDING;
     axis_number(if has_zero && is_rounding { 0.0 } else { number })
 }

@@ -95,7 +95,7 @@ impl Grid {
 /// is positive.
 fn median_step_s(samples: &[Sample]) -> Option<f64> {
     let mut steps: Vec<f64> = samples.windows(2).map(|two| two[1].time_s - two[0].time_s).collect();
-    steps.retain(|step| 0.0 < *step && step.is_finite());
+    steps.retain(|step| *step > 0.0 && step.is_finite());
     steps.sort_by(f64::total_cmp);
     steps.get(steps.len() / 2).copied()
 }

@@ -25,7 +25,7 @@ pub fn svg(study: &TradeoffScores) -> Result<String, String> {
     }
     let shown = study.series.len().min(PANELS_MAX);
     let lengths = by_length(study);
-    let panels = shown + usize::from(1 < lengths.len());
+    let panels = shown + usize::from(lengths.len() > 1);
     let mut svg = String::new();
     {
         let height = u32::try_from(panels).map_err(|error| error.to_string())? * PANEL_HEIGHT;
@@ -58,7 +58,7 @@ fn against_period(area: &Area<'_>, study: &TradeoffScores, series: usize) -> Res
         rows().filter_map(|row| Some((row.period_s, measured.bytes_per_hour(row.period_s)?))).collect();
     let high = bytes.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
     // Without goodput the axis on the right stays empty.
-    let right = if 0.0 < high { high / 1e4..high * 2.0 } else { 1.0..10.0 };
+    let right = if high > 0.0 { high / 1e4..high * 2.0 } else { 1.0..10.0 };
     // The axis marks the periods that people use, such as minutes and hours, instead of powers of
     // ten.
     let ticks: Vec<f64> = TICKS_S.into_iter().filter(|s| (ends.0 / 1.2..ends.1 * 1.2).contains(s)).collect();
@@ -66,7 +66,7 @@ fn against_period(area: &Area<'_>, study: &TradeoffScores, series: usize) -> Res
         .margin(14)
         .x_label_area_size(52)
         .y_label_area_size(86)
-        .right_y_label_area_size(if 0.0 < high { 90 } else { 10 })
+        .right_y_label_area_size(if high > 0.0 { 90 } else { 10 })
         .build_cartesian_2d((ends.0 / 1.2..ends.1 * 1.2).log_scale().with_key_points(ticks), 0.0..top)
         .map_err(failed)?
         .set_secondary_coord((ends.0 / 1.2..ends.1 * 1.2).log_scale(), right.log_scale());
@@ -85,7 +85,7 @@ fn against_period(area: &Area<'_>, study: &TradeoffScores, series: usize) -> Res
         .y_label_formatter(&|share| axis_number(*share))
         .draw()
         .map_err(failed)?;
-    if 0.0 < high {
+    if high > 0.0 {
         chart
             .configure_secondary_axes()
             .y_desc("bytes an hour")

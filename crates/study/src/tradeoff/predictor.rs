@@ -76,7 +76,7 @@ impl Predictor {
             is_issued = true;
         }
         let count = scored as f64;
-        (0 < scored).then(|| OffsetErrors { offset, scored, mae: absolute / count, mse: squared / count })
+        (scored > 0).then(|| OffsetErrors { offset, scored, mae: absolute / count, mse: squared / count })
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
         assert!(drawn.iter().all(|value| (2.0..6.0).contains(value)));
         let mean = drawn.iter().sum::<f64>() / 1000.0;
         assert!((mean - 4.0).abs() < 0.15, "{mean}");
-        assert!(drawn.iter().any(|value| *value < 2.05) && drawn.iter().any(|value| 5.95 < *value));
+        assert!(drawn.iter().any(|value| *value < 2.05) && drawn.iter().any(|value| *value > 5.95));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn read(input: impl BufRead, options: &ReadOptions<'_>) -> Result<Vec<Measur
         }
         let MeasurementDetail { test_s, .. } = *reader.detail();
         count += 1;
-        if VALUES_MAX < count {
+        if count > VALUES_MAX {
             return Err(ReadError::TooManyValues);
         }
         let length_s = match (options.length_s, test_s) {

@@ -52,7 +52,7 @@ impl Histogram {
         }
         self.counts.answered[bin] += self.weight;
         self.weight *= FADE;
-        if WEIGHT_MAX < self.weight {
+        if self.weight > WEIGHT_MAX {
             self.counts = self.counts();
             self.weight = 1.0;
         }

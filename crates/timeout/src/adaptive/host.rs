@@ -84,15 +84,15 @@ impl HostStatistics {
     /// Halves old counts. If two links halve the counts at once, the counts fade twice, which is
     /// harmless.
     pub(super) fn fade(&self, counts_total: f64) {
-        if COUNTS_MAX < counts_total {
+        if counts_total > COUNTS_MAX {
             halve(&self.0.answered);
             halve(&self.0.censored);
         }
         let RetryEvidence { retried, passive } = self.evidence();
-        if EVIDENCE_MAX < retried.0 + retried.1 {
+        if retried.0 + retried.1 > EVIDENCE_MAX {
             halve(&self.0.retried);
         }
-        if EVIDENCE_MAX < passive.0 + passive.1 {
+        if passive.0 + passive.1 > EVIDENCE_MAX {
             halve(&self.0.passive);
         }
     }
@@ -122,7 +122,7 @@ impl RetryEvidence {
     pub(super) fn quick(&self) -> f64 {
         let (quick, slow) = self.passive;
         let weight =
-            if 0.0 < quick + slow { (PASSIVE_MAX / (quick + slow)).min(PASSIVE_WEIGHT) } else { 0.0 };
+            if quick + slow > 0.0 { (PASSIVE_MAX / (quick + slow)).min(PASSIVE_WEIGHT) } else { 0.0 };
         let (yes, no) = (1.0 + self.retried.0 + weight * quick, 1.0 + self.retried.1 + weight * slow);
         yes / (yes + no)
     }

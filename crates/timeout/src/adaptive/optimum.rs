@@ -121,7 +121,7 @@ impl Curve {
             let risk = at_risk - 0.5 * censored[bin];
             let before = curve.survival[bin];
             let after =
-                if NEGLIGIBLE < risk { before * (1.0 - answered[bin] / risk).max(0.0) } else { before };
+                if risk > NEGLIGIBLE { before * (1.0 - answered[bin] / risk).max(0.0) } else { before };
             let mean = 0.5 * (before + after);
             curve.edge[bin + 1] = high;
             curve.survival[bin + 1] = after;
@@ -176,7 +176,7 @@ impl Curve {
             if survival < NEGLIGIBLE {
                 break;
             }
-            if CUTS_MOST < survival {
+            if survival > CUTS_MOST {
                 continue;
             }
             let (fresh, same) = (self.renewed(bin, retries.connect), self.slow(bin));
@@ -198,7 +198,7 @@ impl Curve {
         let (mean, mean2) = self.whole();
         let mut least = (mean + tail * mean2, None);
         for bin in ONE + 1..BINS {
-            if !scores[bin].is_finite() || exceed_max < self.survival[bin] {
+            if !scores[bin].is_finite() || self.survival[bin] > exceed_max {
                 continue;
             }
             let (mut sum, mut weight) = (2.0 * scores[bin], 2.0);

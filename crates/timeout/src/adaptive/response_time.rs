@@ -166,7 +166,7 @@ impl ResponseTimeModel {
         self.level += both;
         let split = [gain_latency * innovation - both, gain_cost * innovation - both];
         // Messages of one size change only the level.
-        if SPLIT_LEAST < split[0].abs().max(split[1].abs()) {
+        if split[0].abs().max(split[1].abs()) > SPLIT_LEAST {
             for (offset, split) in self.offsets.iter_mut().zip(split) {
                 *offset = (*offset + split).clamp(-OFFSET_MAX, OFFSET_MAX);
             }

@@ -330,7 +330,7 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
             .attempt(now);
         run.attempts += 1;
         self.counters.attempts += 1;
-        self.counters.retries += u64::from(0 < attempt.number);
+        self.counters.retries += u64::from(attempt.number > 0);
         let outcome = match ready {
             Ok(connection) => {
                 let max = connection.message_bytes_max;
@@ -367,7 +367,7 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
             // The receiver responds when it has handled the first copy. Without the retry, the
             // response to the first copy would have arrived at this time. So the retry was not
             // faster than the first attempt.
-            Ok(Ok(AckStatus::Waited)) if 0 < attempt.number => {
+            Ok(Ok(AckStatus::Waited)) if attempt.number > 0 => {
                 let took = guard.end(AttemptOutcome::Cancelled);
                 let first = Attempt { number: 0, elapsed: Duration::ZERO, ..attempt };
                 self.estimator

@@ -74,7 +74,7 @@ impl SenderTable {
             entries.order.insert(tick, sender);
             return Some(state);
         }
-        if self.senders_max <= entries.senders.len() && !entries.forget_one() {
+        if entries.senders.len() >= self.senders_max && !entries.forget_one() {
             return None;
         }
         let new = Arc::<SenderState>::default();

@@ -147,7 +147,7 @@ pub(crate) fn linked_to_worker(
 pub(crate) fn in_turn(fates: &[AttemptFate]) -> impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static {
     let mut fates = fates.to_vec();
     fates.reverse();
-    move |_| if 1 < fates.len() { fates.pop().unwrap() } else { fates[0] }
+    move |_| if fates.len() > 1 { fates.pop().unwrap() } else { fates[0] }
 }
 
 pub(crate) fn at_once(_: Duration) -> SetUpDelay {

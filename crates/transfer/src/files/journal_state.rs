@@ -152,7 +152,7 @@ fn take_record<'a>(
 ) -> Option<(JournalRecord, Check, &'a [u8])> {
     let ([kind, length @ ..], rest) = bytes.split_first_chunk::<5>()?;
     let length = u32::from_be_bytes(*length) as usize;
-    if BODY_BYTES_MAX < length {
+    if length > BODY_BYTES_MAX {
         return None;
     }
     let (mut body, rest) = rest.split_at_checked(length)?;

@@ -148,7 +148,7 @@ impl Manifest {
     /// Creates a manifest of entries that are in order already. Paths are compared component by
     /// component, so the contents of a directory follow the directory.
     fn ordered(entries: Vec<ManifestEntry>) -> Result<Self, ManifestError> {
-        if ENTRIES_MAX < entries.len() {
+        if entries.len() > ENTRIES_MAX {
             return Err(ManifestError::TooMany(entries.len() as u64, "entries", ENTRIES_MAX as u64));
         }
         let (mut starts, mut sparse) = (Vec::with_capacity(entries.len()), HashMap::new());
@@ -178,16 +178,16 @@ impl Manifest {
             }
             // No overflow: both numbers are below 2^62.
             bytes += entry.stored();
-            if NUMBER_MAX < bytes {
+            if bytes > NUMBER_MAX {
                 return Err(ManifestError::TooMany(bytes, "bytes", NUMBER_MAX));
             }
-            if EXTENTS_MAX < extents_all {
+            if extents_all > EXTENTS_MAX {
                 return Err(ManifestError::TooMany(extents_all as u64, "extents", EXTENTS_MAX as u64));
             }
             encoded += codec::entry_len(entry);
             before = Some(entry);
         }
-        if ENCODED_BYTES_MAX < encoded {
+        if encoded > ENCODED_BYTES_MAX {
             return Err(ManifestError::TooMany(
                 encoded as u64,
                 "bytes of a manifest",
@@ -267,11 +267,11 @@ fn check_fields(entry: &ManifestEntry) -> Result<(), ManifestError> {
     if 0o777 < entry.mode || matches!(entry.kind, EntryKind::Link { .. }) && entry.mode != 0 {
         return wrong("permissions beyond those of owner, group and others");
     }
-    if 1_000_000_000 <= entry.modified.nanos {
+    if entry.modified.nanos >= 1_000_000_000 {
         return wrong("a second of more than 10^9 nanoseconds");
     }
     match &entry.kind {
-        EntryKind::File { size, .. } if NUMBER_MAX < *size => wrong("more bytes than a file can have"),
+        EntryKind::File { size, .. } if *size > NUMBER_MAX => wrong("more bytes than a file can have"),
         EntryKind::File { size, extents: Some(extents) } => {
             let mut end = None;
             for data in extents {
@@ -283,7 +283,7 @@ fn check_fields(entry: &ManifestEntry) -> Result<(), ManifestError> {
             let is_whole = *size == 0 || extents.first().is_some_and(|data| *data == (0..*size));
             if is_whole { wrong("extents without a hole") } else { Ok(()) }
         }
-        EntryKind::Link { target } if target.is_empty() || super::path::PATH_BYTES_MAX < target.len() => {
+        EntryKind::Link { target } if target.is_empty() || target.len() > super::path::PATH_BYTES_MAX => {
             wrong("a target that is empty or too long")
         }
         EntryKind::Link { target } if target.contains(&0) => wrong("a target that contains a NUL"),

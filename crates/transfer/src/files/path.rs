@@ -59,7 +59,7 @@ pub(super) fn is_reserved(name: &[u8]) -> bool {
 
 /// Checks that `path` is relative, stays below its start, and is within the limits.
 pub fn check_path(path: &[u8]) -> Result<(), PathError> {
-    if PATH_BYTES_MAX < path.len() {
+    if path.len() > PATH_BYTES_MAX {
         return Err(PathError::TooLong(shown(path.get(..64).unwrap_or(path))));
     }
     let mut depth = 0;
@@ -74,7 +74,7 @@ pub fn check_path(path: &[u8]) -> Result<(), PathError> {
         if name.contains(&0) {
             return Err(PathError::Nul(shown(path)));
         }
-        if NAME_BYTES_MAX < name.len() || DEPTH_MAX < depth {
+        if name.len() > NAME_BYTES_MAX || depth > DEPTH_MAX {
             return Err(PathError::TooLong(shown(path)));
         }
         if is_reserved(name) {
@@ -91,7 +91,7 @@ pub fn check_path(path: &[u8]) -> Result<(), PathError> {
 /// (`a/l` → `..`, `m` → `a/l/../../etc`). Errors: [`PathError::Outside`] if the link may lead out,
 /// others if the target is not valid.
 pub fn check_target(path: &[u8], target: &[u8]) -> Result<(), PathError> {
-    if PATH_BYTES_MAX < target.len() {
+    if target.len() > PATH_BYTES_MAX {
         return Err(PathError::TooLong(shown(target.get(..64).unwrap_or(target))));
     }
     if target.is_empty() {

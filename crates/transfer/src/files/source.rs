@@ -264,7 +264,7 @@ impl Source {
         if compare(&file.path, file.state, now)? {
             return Ok(true);
         }
-        if TOUCHES_MAX <= file.touches {
+        if file.touches >= TOUCHES_MAX {
             return Err(FileError::Changed(file.path.clone()));
         }
         (file.state, file.touches) = (now, file.touches + 1);

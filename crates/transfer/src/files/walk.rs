@@ -199,7 +199,7 @@ pub(super) fn walk(
             at: one.at,
             state,
         });
-        if super::manifest::ENTRIES_MAX < found.len() {
+        if found.len() > super::manifest::ENTRIES_MAX {
             let most = super::manifest::ENTRIES_MAX as u64;
             return Err(ManifestError::TooMany(found.len() as u64, "entries", most).into());
         }

@@ -108,7 +108,7 @@ impl Sealer {
     /// sealed must not be sent.
     #[must_use]
     pub fn seal(&mut self, number: u64, datagram: &mut [u8]) -> bool {
-        let Some(keys) = &self.keys else { return HEADER_BYTES <= datagram.len() };
+        let Some(keys) = &self.keys else { return datagram.len() >= HEADER_BYTES };
         if self.current.as_ref().is_none_or(|key| key.epoch != epoch(number)) {
             self.current = keys.key(epoch(number));
         }

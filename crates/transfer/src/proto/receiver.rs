@@ -195,7 +195,7 @@ impl Receiver {
             // contains a higher floor.
             self.numbers.raise_floor(floor.min(number));
             position = self.numbers.position(number)?;
-            if 0 < rtt_us {
+            if rtt_us > 0 {
                 self.schedule.set_rtt(Duration::from_micros(u64::from(rtt_us)));
             }
         }

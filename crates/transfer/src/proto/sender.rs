@@ -365,13 +365,13 @@ impl Sender {
     }
 
     fn probe_at(&self) -> Option<Duration> {
-        self.timers.probe_at(&self.rtt).filter(|_| 0 < self.sent_packets.in_flight_packets())
+        self.timers.probe_at(&self.rtt).filter(|_| self.sent_packets.in_flight_packets() > 0)
     }
 
     /// Returns when the no-feedback timer expires; `None` if no packets are in flight.
     fn no_feedback_at(&self) -> Option<Duration> {
         let (packet_bytes, rate) = (self.pacing.full_bytes(), self.pacing.rate_bytes_s());
-        (0 < self.sent_packets.in_flight_packets())
+        (self.sent_packets.in_flight_packets() > 0)
             .then(|| self.timers.no_feedback_at(&self.rtt, packet_bytes, rate))
     }
 
@@ -425,7 +425,7 @@ impl Sender {
     fn room(&self, now: Duration) -> u64 {
         let note_bytes = if self.timers.is_note_due(now, &self.rtt) { NOTE_BYTES as u64 } else { 0 };
         let payload = self.pacing.payload();
-        payload.checked_sub(note_bytes).filter(|room| 0 < *room).unwrap_or(payload)
+        payload.checked_sub(note_bytes).filter(|room| *room > 0).unwrap_or(payload)
     }
 
     fn send(&mut self, now: Duration, range: Range<u64>) -> Packet {

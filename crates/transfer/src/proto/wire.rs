@@ -129,7 +129,7 @@ impl Header {
             return Err(WireError::Reserved(HEADER));
         }
         let number = u64::from_be_bytes(*number);
-        if NUMBER_MAX < number {
+        if number > NUMBER_MAX {
             return Err(WireError::TooLarge("the packet number", number));
         }
         Ok((Self { kind, transfer: u32::from_be_bytes([*a, *b, *c, *d]), number }, body))

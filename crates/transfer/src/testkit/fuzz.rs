@@ -320,7 +320,7 @@ impl Checked {
             datagrams += 1;
             self.credit = self.credit.saturating_sub((HEADER_BYTES + bytes.len()) as u64);
         }
-        assert_eq!(is_due, 0 < datagrams);
+        assert_eq!(is_due, datagrams > 0);
         if is_due {
             let has_credit = (HEADER_BYTES + FEEDBACK_BYTES_MAX) as u64 <= self.credit;
             assert!(at == self.next || at < self.next && !has_credit, "the newest is told");
@@ -365,7 +365,7 @@ mod tests {
             fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
             replayed += 1;
         }
-        assert!(8 <= replayed, "the corpus is there, not {replayed} files");
+        assert!(replayed >= 8, "the corpus is there, not {replayed} files");
     }
 
     #[test]

@@ -271,7 +271,7 @@ impl Controller for RecordingController {
         assert!(input.rounds <= seen.round);
         for loss in seen.losses {
             let end = input.losses.last().map_or(0, |last| last.at + u64::from(last.packets));
-            assert!(end <= loss.at && 0 < loss.packets, "{loss:?} after {end}");
+            assert!(end <= loss.at && loss.packets > 0, "{loss:?} after {end}");
         }
         input.losses.extend(seen.losses);
         input.host_lost += seen.host_lost_packets;

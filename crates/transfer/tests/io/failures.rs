@@ -226,7 +226,7 @@ fn feedback_too_long_for_the_return_path_is_sent_shorter() {
         let _ = ours.send_to(&datagram, to);
         number += 2;
         let told = ours.recv(&mut buffer).is_ok();
-        let has_many = 30_000 < watch.progress.lock().unwrap().held_bytes;
+        let has_many = watch.progress.lock().unwrap().held_bytes > 30_000;
         at_last += u32::from(told && has_many);
     }
     watch.stop.store(true, Ordering::Relaxed);

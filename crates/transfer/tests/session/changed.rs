@@ -22,7 +22,7 @@ fn disturbed(disturb: impl Fn(&Path)) -> (SessionError, SessionError) {
     };
     let mut is_done = false;
     let error = send(slowly, &false.into(), &mut |event| {
-        if matches!(event, TransferEvent::Progress(seen) if 0 < seen.stats.acked_bytes) && !is_done {
+        if matches!(event, TransferEvent::Progress(seen) if seen.stats.acked_bytes > 0) && !is_done {
             is_done = true;
             disturb(&path);
         }

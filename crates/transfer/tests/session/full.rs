@@ -52,6 +52,6 @@ fn on_a_small_disk(disk: &Path) {
 
     fs::remove_file(filler).unwrap();
     let summary = sent(to_send(&path, served.to())).unwrap();
-    assert!(0 < summary.held_bytes, "{summary:?}");
+    assert!(summary.held_bytes > 0, "{summary:?}");
     assert!(fs::read(disk.join("file")).unwrap() == fs::read(&path).unwrap());
 }

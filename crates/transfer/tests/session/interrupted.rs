@@ -74,7 +74,7 @@ fn check(from: &Path, into: &Path, sessions: &[Session], last: &TransferSummary)
     }
     let before = sessions.last().unwrap();
     assert!(before.held_bytes + before.acked_bytes <= last.held_bytes, "{sessions:?} {last:?}");
-    assert!(0 < last.held_bytes, "{sessions:?}");
+    assert!(last.held_bytes > 0, "{sessions:?}");
     assert_eq!(last.held_bytes + last.progress.stats.acked_bytes, BYTES as u64);
     assert!(fs::read(from).unwrap() == fs::read(into.join("file")).unwrap());
     assert_eq!(fs::read_dir(into).unwrap().count(), 1, "nothing else is left");
@@ -167,7 +167,7 @@ fn a_sender_receives_the_durable_bytes_and_caches_its_hashes() {
     let stop = AtomicBool::new(false);
     let ended = send(slowly(), &stop, &mut |event| {
         if let TransferEvent::Progress(seen) = event
-            && 0 < seen.durable_bytes
+            && seen.durable_bytes > 0
         {
             durable.store(seen.durable_bytes, Ordering::Relaxed);
             stop.store(true, Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn a_sender_receives_the_durable_bytes_and_caches_its_hashes() {
     });
     assert!(matches!(ended, Err(SessionError::Flow(FlowError::Stopped))), "{ended:?}");
     assert!(served.ended().is_err());
-    assert!(0 < fs::read_dir(&memory).unwrap().count());
+    assert!(fs::read_dir(&memory).unwrap().count() > 0);
     let last = sent(slowly()).unwrap();
     assert!(0 < durable.load(Ordering::Relaxed) && durable.load(Ordering::Relaxed) <= last.held_bytes);
     assert!(served.ended().is_ok());

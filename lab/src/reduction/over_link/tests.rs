@@ -34,7 +34,7 @@ fn check_equal(scenario: &Scenario, strategy: Strategy, owners: &[usize]) {
         let allowed = allowed[reduction];
         assert!((one - other).abs() <= allowed, "{name}, {reduction}: {one} {other} ± {allowed}");
     }
-    assert!(0 < link.retries, "{name}: nothing was put to the test");
+    assert!(link.retries > 0, "{name}: nothing was put to the test");
 }
 
 fn alone(scenario: &Scenario) -> Vec<usize> {
@@ -82,7 +82,7 @@ fn late_copies_are_handled_once_and_delay_no_message() {
     let strategy = Strategy::Static(5.0);
     let engine = engine::run_tree(&scenario, 1, strategy, |_| {});
     let link = run(&scenario, strategy, Copies::ArriveLate).expect("nothing is handled twice");
-    assert!(20 < link.duplicates, "{}", link.duplicates);
+    assert!(link.duplicates > 20, "{}", link.duplicates);
     for (one, other) in link.times.iter().zip(&engine.times) {
         assert!(*one <= other + 0.1, "{one} {other}");
     }

@@ -80,7 +80,7 @@ impl Findings {
     pub(crate) fn new(plan: &Plan, sets: &Sets, simulated: &Simulated) -> anyhow::Result<Self> {
         let times: Vec<_> = sets.outcomes.iter().map(StrategyResult::times).collect();
         let blocks = times.first().map_or(0, Vec::len);
-        ensure!(0 < blocks, "no block counts, all are void: {}", sets.void_blocks.join("; "));
+        ensure!(blocks > 0, "no block counts, all are void: {}", sets.void_blocks.join("; "));
         let message_bytes = 4 * plan.integers;
         let measured = |of: &StrategyResult| {
             let run = of.run(message_bytes as u64);
@@ -347,7 +347,7 @@ impl Ranking {
                 widths.push((high - low) / 2.0);
                 pairs[one][other] = match (low, high) {
                     (_, high) if high < 0.0 => Ordering::Less,
-                    (low, _) if 0.0 < low => Ordering::Greater,
+                    (low, _) if low > 0.0 => Ordering::Greater,
                     _ => Ordering::Equal,
                 };
             }
@@ -362,7 +362,7 @@ impl Ranking {
         order.sort_by(|one, other| self.values[*one].total_cmp(&self.values[*other]));
         let mut line = String::new();
         for (rank, strategy) in order.iter().enumerate() {
-            if 0 < rank {
+            if rank > 0 {
                 let tie = self.pairs[order[rank - 1]][*strategy] == Ordering::Equal;
                 line += if tie { " ≈ " } else { " < " };
             }

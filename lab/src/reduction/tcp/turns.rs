@@ -129,7 +129,7 @@ pub(crate) fn take_turns(
     let mut draws = SeededRng::new(plan.seed, 1);
     let (began, mut watch, mut voids) = (Instant::now(), Watch::begin(hosts), Vec::new());
     for _ in 0..plan.blocks {
-        if plan.time_max < began.elapsed() {
+        if began.elapsed() > plan.time_max {
             break;
         }
         let mut order: Vec<usize> = (0..runs.len()).collect();

@@ -65,12 +65,12 @@ async fn follow(
         let pending = step(shared, position, log_limiter).await?;
         // Writing the file costs as much as storing many records, so the file is written less
         // often. Records after the written position are read again.
-        if kept < position.seq && WRITE_EVERY <= written.elapsed() {
+        if kept < position.seq && written.elapsed() >= WRITE_EVERY {
             position.write(&shared.file);
             (written, kept) = (Instant::now(), position.seq);
         }
         if pending == 0 {
-            let is_awaited = 0 < shared.progress.receiver_count();
+            let is_awaited = shared.progress.receiver_count() > 0;
             let (check_every, pause) =
                 if is_awaited { (END_EVERY, END_EVERY) } else { (CHECK_EVERY, POLL_EVERY) };
             if check_every <= checked.elapsed() {
@@ -81,7 +81,7 @@ async fn follow(
                 check_bucket(shared).await;
                 bucket_checked = Instant::now();
             }
-            if updated.is_none_or(|updated| UPDATE_EVERY <= updated.elapsed()) {
+            if updated.is_none_or(|updated| updated.elapsed() >= UPDATE_EVERY) {
                 updated = Some(Instant::now());
                 update_streams(shared).await;
             }
@@ -109,7 +109,7 @@ async fn find_again(
         // Then decide by the last number of the stream.
         let is_there = is_as_read(shared, seq, &stored_at).await?.unwrap_or(seq <= state.last_seq);
         if is_there {
-            if 0 < index {
+            if index > 0 {
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
             }
             // The messages after this message did not arrive and cannot be compared, so read them
@@ -209,7 +209,7 @@ fn is_lost(is_there: Option<bool>, behind: &mut Option<Instant>, now: Instant) -
             *behind = None;
             !is_there
         }
-        None => BEHIND_MAX <= now - *behind.get_or_insert(now),
+        None => now - *behind.get_or_insert(now) >= BEHIND_MAX,
     }
 }
 
@@ -289,7 +289,7 @@ async fn read_ahead(
         ahead.last = ahead.last.max(range.last().filter(|last| position.seq < *last));
         if ahead.last == before
             || range.pending == 0
-            || Record::BATCH_MAX < ahead.records.len() + RANGE_MESSAGES
+            || ahead.records.len() + RANGE_MESSAGES > Record::BATCH_MAX
         {
             break;
         }

@@ -62,7 +62,7 @@ impl<const M: usize> BernsteinAggregation<M> {
     /// the value in the series, from 0.
     pub(crate) fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
         let error = self.combined - value;
-        let bound = if BURN_IN < number && 0.0 < self.scale { self.clip * self.scale } else { f64::INFINITY };
+        let bound = if number > BURN_IN && self.scale > 0.0 { self.clip * self.scale } else { f64::INFINITY };
         let gradient = match self.gradient {
             Gradient::Error => error.clamp(-bound, bound),
             Gradient::Sign if error == 0.0 => 0.0,
@@ -158,7 +158,7 @@ fn exp_of_negative(x: f64) -> f64 {
     // ln 2 as the sum of two parts. The first part is exact in 32 bits (Cody & Waite 1980).
     const LN2_HIGH: f64 = 0.693_147_180_369_123_8;
     const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
-    let bounded = if -700.0 < x { x } else { -700.0 };
+    let bounded = if x > -700.0 { x } else { -700.0 };
     let shifted = bounded * LOG2_E + ROUND;
     let whole = shifted - ROUND;
     let r = bounded - whole * LN2_HIGH - whole * LN2_LOW;
@@ -180,7 +180,7 @@ fn exp_of_negative(x: f64) -> f64 {
         sum = sum * r + coefficient;
     }
     let power = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
-    if -700.0 < x { sum * power } else { 0.0 }
+    if x > -700.0 { sum * power } else { 0.0 }
 }
 
 // Constants of the rule in `docs/spec/full.md`: clipping from value 21 on, in units of scales that

@@ -91,5 +91,5 @@ fn absurd_forecasts_of_one_pair_do_not_affect_other_pairs() {
         absurd.learn(turn, Some(f64::MAX), f64::MIN_POSITIVE);
     }
     let prior = GainPrior::new([&absurd, &other].into_iter());
-    assert!(prior.sqrt_gain(&absurd).is_finite() && 0.0 < prior.sqrt_gain(&other), "{absurd:?}, {prior:?}");
+    assert!(prior.sqrt_gain(&absurd).is_finite() && prior.sqrt_gain(&other) > 0.0, "{absurd:?}, {prior:?}");
 }

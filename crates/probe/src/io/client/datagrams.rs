@@ -74,7 +74,7 @@ fn exchange_datagrams(
 /// be too short, the error is the minimum time that the datagrams need.
 fn pace(n: u32, left: Duration) -> Result<Duration, Duration> {
     let pace = PACE.min(sending_time(left) / n.max(1));
-    if PACE_MIN <= pace { Ok(pace) } else { Err(PACE_MIN * n) }
+    if pace >= PACE_MIN { Ok(pace) } else { Err(PACE_MIN * n) }
 }
 
 /// Time for sending: `left` without the wait for the last datagram, and at most [`SENDING_MAX`].

@@ -31,7 +31,7 @@ pub fn iperf3_session<T>(
     let deadline = Deadline::start(context.deadline, &context.cancel);
     let mut session = connect::open_plain(target, &context, &deadline)?;
     let number = session.request(Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &deadline)?;
-    let port = u16::try_from(number).ok().filter(|port| 0 < *port);
+    let port = u16::try_from(number).ok().filter(|port| *port > 0);
     let port = port.ok_or_else(|| {
         deadline.fail(Failure::InvalidResponse, format!("the station returned an invalid port: {number}"))
     })?;

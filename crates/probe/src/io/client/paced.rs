@@ -95,7 +95,7 @@ fn exchanges(
     let (mut frame, mut filled) = ([0; wire::EXCHANGE_BYTES], 0);
     let keys = RandomState::new();
     let began = Instant::now();
-    while 0 < schedule.missed() {
+    while schedule.missed() > 0 {
         let left = deadline.left()?;
         let now = began.elapsed();
         let due = schedule.due().map(|due| due.saturating_sub(now));

@@ -127,7 +127,7 @@ impl<'a> ProgressReporter<'a> {
     fn advance(&mut self, bytes: u64) {
         let Some(report) = &self.context.progress else { return };
         self.progress.bytes = bytes;
-        if bytes == self.progress.bytes_total || Self::EVERY <= self.reported.elapsed() {
+        if bytes == self.progress.bytes_total || self.reported.elapsed() >= Self::EVERY {
             self.reported = Instant::now();
             report(self.progress);
         }

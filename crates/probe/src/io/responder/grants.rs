@@ -76,7 +76,7 @@ impl DatagramGrants {
     /// Uses one datagram of a grant; returns whether the grant had a datagram left.
     pub(super) fn take(&mut self, nonce: u64, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
-        let ours = |grant: &&mut DatagramGrant| grant.nonce == nonce && grant.peer == peer && 0 < grant.left;
+        let ours = |grant: &&mut DatagramGrant| grant.nonce == nonce && grant.peer == peer && grant.left > 0;
         match self.given.iter_mut().find(ours) {
             Some(grant) => {
                 grant.left -= 1;

@@ -88,7 +88,7 @@ impl Responder {
         let peer = peer.to_canonical();
         let limits = &shared.limits;
         let mut slots = lock(&shared.slots);
-        if limits.sessions_max <= slots.taken() {
+        if slots.taken() >= limits.sessions_max {
             return Err(DeclineReason::Full);
         }
         take(&mut slots.by_network, limit_address(peer), limits.sessions_per_peer_max)?;

@@ -110,13 +110,13 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
         {
             Err(DeclineReason::NotServed)
         }
-        Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if limits.count_max < n => {
+        Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if n > limits.count_max => {
             Err(DeclineReason::TooLarge { limit: limits.count_max.into() })
         }
         Request::Goodput { bytes, .. }
         | Request::Stream { bytes_max: bytes, .. }
         | Request::Iperf3 { bytes_max: bytes, .. }
-            if limits.transfer_bytes_max < bytes =>
+            if bytes > limits.transfer_bytes_max =>
         {
             Err(DeclineReason::TooLarge { limit: limits.transfer_bytes_max })
         }
@@ -237,7 +237,7 @@ fn receive(
 ) -> io::Result<()> {
     let mut buffer = vec![0; block_bytes.clamp(1, payload::BLOCK_BYTES)];
     let mut left = bytes;
-    while 0 < left {
+    while left > 0 {
         let most = payload::at_most(buffer.len(), left);
         match connection.read(&mut buffer[..most])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -270,7 +270,7 @@ fn receive_to_end(
             read => received += read as u64,
         }
         permit.set_bytes(received);
-        if bytes_max < received {
+        if received > bytes_max {
             return Err(io::ErrorKind::InvalidData.into());
         }
         if ends < Instant::now() {
@@ -282,7 +282,7 @@ fn receive_to_end(
 fn send(connection: &mut Connection, bytes: u64, minimum: &MinimumProgress) -> io::Result<()> {
     let block = payload::block();
     let mut left = bytes;
-    while 0 < left {
+    while left > 0 {
         left -= connection.write(payload::next(&block, left))? as u64;
         minimum.check(bytes - left)?;
     }

@@ -97,7 +97,7 @@ impl Shared {
     /// Whether a bulk transfer runs on this host, in the responder or elsewhere.
     pub(super) fn is_loaded(&self) -> bool {
         self.bulk.load(Ordering::Relaxed)
-            || 0 < self.foreign_bulk.load(Ordering::Relaxed)
+            || self.foreign_bulk.load(Ordering::Relaxed) > 0
             || self.consent.as_ref().is_some_and(|consent| consent.is_loaded())
     }
 

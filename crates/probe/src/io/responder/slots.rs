@@ -40,7 +40,7 @@ pub(super) fn take<K: Eq + Hash>(
 /// Removes one session of `key`. The last session of `key` also removes its map entry.
 pub(super) fn release<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: &K) {
     match taken.get_mut(key) {
-        Some(count) if 1 < *count => *count -= 1,
+        Some(count) if *count > 1 => *count -= 1,
         _ => drop(taken.remove(key)),
     }
 }

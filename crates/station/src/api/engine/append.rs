@@ -57,7 +57,7 @@ async fn read(body: Body) -> Result<Vec<Record>, EngineRefusal> {
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|_| EngineRefusal::invalid("the body was cut short"))?;
         bytes += piece.len();
-        if BODY_BYTES_MAX < bytes {
+        if bytes > BODY_BYTES_MAX {
             return Err(too_large(BODY_BYTES_MAX));
         }
         lines.push(&piece)?;

@@ -110,7 +110,7 @@ impl Pairs<'_> {
     /// series table is locked.
     fn look_up<T>(&self, series: &SeriesId, read: impl FnOnce(&SeriesState) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
-        if held.as_ref().is_some_and(|(_, lookups)| LOOKUPS_PER_LOCK <= *lookups) {
+        if held.as_ref().is_some_and(|(_, lookups)| *lookups >= LOOKUPS_PER_LOCK) {
             *held = None;
             if self.pause.is_zero() {
                 std::thread::yield_now();

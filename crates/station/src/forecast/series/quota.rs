@@ -51,7 +51,7 @@ impl SeriesQuota {
     /// source has such series.
     pub(super) fn furthest_above_reserve(&self) -> Option<&Name> {
         let above = |source: &&Name| self.count_of(source).saturating_sub(self.reserved_for(source));
-        self.evictable.iter().max_by_key(above).filter(|source| 0 < above(source))
+        self.evictable.iter().max_by_key(above).filter(|source| above(source) > 0)
     }
 
     pub(super) fn count_of(&self, source: &Name) -> usize {

@@ -115,7 +115,7 @@ impl Ring {
         let newest = self.kept.len().checked_sub(1)?;
         let gaps = GAPS.min(newest);
         let spanned = self.kept[newest].time_unix_ns.saturating_sub(self.kept[newest - gaps].time_unix_ns);
-        (0 < spanned).then(|| spanned as f64 / 1e9 / gaps as f64)
+        (spanned > 0).then(|| spanned as f64 / 1e9 / gaps as f64)
     }
 
     /// Whether the newest point is the time of a refused connection.

@@ -196,7 +196,7 @@ impl SeriesState {
     /// ahead of the arrival.
     #[must_use]
     pub fn value_ahead_s(&self) -> Option<f64> {
-        (0 < self.value_ahead_ns).then(|| seconds(self.value_ahead_ns))
+        (self.value_ahead_ns > 0).then(|| seconds(self.value_ahead_ns))
     }
 
     /// Mean time between the newest nine points (s). `None` before the second point, or if the

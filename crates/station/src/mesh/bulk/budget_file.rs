@@ -64,7 +64,7 @@ fn lines(past: &[PastTest], now_s: f64) -> Vec<Line> {
 
 fn read(path: &Path, now_s: f64) -> Result<Vec<PastTest>, String> {
     let text = match std::fs::metadata(path) {
-        Ok(metadata) if BYTES_MAX < metadata.len() => Err(std::io::Error::other("it is too long")),
+        Ok(metadata) if metadata.len() > BYTES_MAX => Err(std::io::Error::other("it is too long")),
         Ok(_) => std::fs::read(path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => Err(error),

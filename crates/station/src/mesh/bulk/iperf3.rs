@@ -40,9 +40,9 @@ impl Test {
     /// at least twice the forecast, as for Barograph's own streams.
     pub(super) fn new(length: Duration, bytes_max: u64, forecast_bit_s: f64) -> Option<Self> {
         let at_twice_s = bytes_max as f64 * 8.0 / (2.0 * forecast_bit_s);
-        let is_known = 0.0 < forecast_bit_s && at_twice_s.is_finite();
+        let is_known = forecast_bit_s > 0.0 && at_twice_s.is_finite();
         let seconds = length.as_secs_f64().min(at_twice_s).floor();
-        let fits = is_known && 1.0 <= seconds;
+        let fits = is_known && seconds >= 1.0;
         fits.then_some(Self { seconds: seconds as u32, bytes_max, forecast_bit_s })
     }
 

@@ -102,7 +102,7 @@ impl PathHistory {
             // learn from.
             StreamEnd::Bytes => {
                 let mut checkpoints = CHECKPOINTS.iter().zip(&streamed.partials);
-                checkpoints.any(|(rounds, rate)| WHOLE_ROUNDS <= *rounds && rate.is_some())
+                checkpoints.any(|(rounds, rate)| *rounds >= WHOLE_ROUNDS && rate.is_some())
             }
         };
         if is_whole && parameters.calibrates {
@@ -121,7 +121,7 @@ impl PathHistory {
         budget: &BudgetConfig,
     ) -> TestParameters {
         let cap = budget.test_cap();
-        let usable = self.forecast_bit_s.filter(|rate| rate.is_finite() && 0.0 < *rate);
+        let usable = self.forecast_bit_s.filter(|rate| rate.is_finite() && *rate > 0.0);
         // The cast to `u64` saturates.
         let moved = |time: Duration| {
             let bytes = usable.map_or(u64::MAX, |rate| (rate / 8.0 * time.as_secs_f64()) as u64);
@@ -149,7 +149,7 @@ pub(super) fn prune(paths: &mut BTreeMap<Name, PathHistory>, is_peer: impl Fn(&N
     left.sort_unstable_by(|a, b| b.cmp(a));
     let limit = left.get(DEPARTED_MAX).copied();
     paths.retain(|_, path| {
-        now.saturating_sub(path.seen) < DEPARTED_FOR && limit.is_none_or(|limit| limit < path.seen)
+        now.saturating_sub(path.seen) < DEPARTED_FOR && limit.is_none_or(|limit| path.seen > limit)
     });
 }
 

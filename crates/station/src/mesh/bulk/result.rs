@@ -42,7 +42,7 @@ impl Bulk {
             Err(error) => {
                 if let Some(retry_after) = refusal(error.declined) {
                     let reason = error.message.clone();
-                    let retry_after_s = Some(retry_after.as_secs_f64()).filter(|seconds| 0.0 < *seconds);
+                    let retry_after_s = Some(retry_after.as_secs_f64()).filter(|seconds| *seconds > 0.0);
                     return (
                         log::refused(row, error.message, retry_after_s),
                         TestAttempt::Refused { reason, retry_after },
@@ -117,7 +117,7 @@ fn refusal(declined: Option<DeclineReason>) -> Option<Duration> {
 /// and the test counts as failed.
 pub(super) fn checked(streamed: StreamResult, began: Instant) -> Result<StreamResult, ProbeError> {
     let rate = streamed.rate_bit_s();
-    if 0.0 < rate && rate <= RATE_MAX_BIT_S && 0.0 < streamed.duration_s {
+    if 0.0 < rate && rate <= RATE_MAX_BIT_S && streamed.duration_s > 0.0 {
         return Ok(streamed);
     }
     let message = format!("impossible result: {rate} bit/s in {} s", streamed.duration_s);

@@ -65,7 +65,7 @@ impl BulkSlot {
     /// *loaded*.
     pub(crate) fn is_taken(&self) -> bool {
         let taken = lock(&self.taken);
-        taken.test || taken.prober || 0 < taken.served
+        taken.test || taken.prober || taken.served > 0
     }
 
     /// Number of transfers started so far.

@@ -95,7 +95,7 @@ impl Plan {
                 self.new.insert(peer.clone(), if is_new { BROUGHT_FORWARD_MAX } else { 0 });
             }
         }
-        if !self.is_brought_forward && self.new.values().any(|left| 0 < *left) {
+        if !self.is_brought_forward && self.new.values().any(|left| *left > 0) {
             self.is_brought_forward = true;
             let every = self.bulk.plan.every;
             let spread = every.min(SPREAD.saturating_mul(u32::try_from(peers.len()).unwrap_or(u32::MAX)));

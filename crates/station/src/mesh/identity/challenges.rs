@@ -64,7 +64,7 @@ impl Challenges {
         if stamps.contains(&stamp(challenge)) {
             return Err(SignatureError::Challenge);
         }
-        if SPENT_MAX <= stamps.len() {
+        if stamps.len() >= SPENT_MAX {
             return Err(SignatureError::TooMany);
         }
         stamps.push(stamp(challenge));

@@ -41,7 +41,7 @@ impl RecentDigests {
             if self.digests.insert(key, self.digest(submitted)).is_none() {
                 self.order.push_back(key);
             }
-            while DIGESTS_MAX < self.order.len() {
+            while self.order.len() > DIGESTS_MAX {
                 if let Some(oldest) = self.order.pop_front() {
                     self.digests.remove(&oldest);
                 }

@@ -62,7 +62,7 @@ pub(super) fn take_batch(spool: &mut VecDeque<SpoolEntry>, append_singly: bool) 
             continue;
         }
         count += entry.records.len();
-        if !entries.is_empty() && (append_singly || BATCH_RECORDS < count) {
+        if !entries.is_empty() && (append_singly || count > BATCH_RECORDS) {
             spool.push_front(entry);
             break;
         }
@@ -92,7 +92,7 @@ pub(super) async fn append_forwarded(
     for (entry, absorbed) in append.entries.iter_mut().zip(&absorbed) {
         entry.is_new = absorbed.stored == entry.records.len() as u64;
     }
-    let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| 0 < absorbed.refused);
+    let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| absorbed.refused > 0);
     // The archive refuses a record if it accepts no further origin or gap, or if the sequence
     // number is too far above the stored sequence numbers.
     let why = "it accepts no further origin or gap, or the sequence number is too high";

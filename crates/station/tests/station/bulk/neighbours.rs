@@ -57,7 +57,7 @@ fn never_reads(mut stream: TcpStream, asked: Option<Request>) {
 
 fn swallow(mut stream: TcpStream) {
     let mut bytes = vec![0; 1 << 16];
-    while stream.read(&mut bytes).is_ok_and(|read| 0 < read) {}
+    while stream.read(&mut bytes).is_ok_and(|read| read > 0) {}
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_peer_that_requests_endless_tests_gets_only_its_share() {
         match stream(&target, &plan, &context).map_err(|error| (error.declined, error)) {
             Ok(streamed) => got += streamed.bytes,
             Err((Some(DeclineReason::SpentFor { retry_ms }), _)) => {
-                assert!(1000 < retry_ms, "{retry_ms} ms");
+                assert!(retry_ms > 1000, "{retry_ms} ms");
                 refused += 1;
             }
             // The target has not finished the previous test yet.
@@ -188,7 +188,7 @@ fn a_peer_that_requests_endless_tests_gets_only_its_share() {
     assert_eq!(last["state"], "refused", "{last}");
     assert!(last["why"].as_str().unwrap().starts_with("the budget for tests is spent"), "{last}");
     assert!(
-        last["times"].as_u64().is_some_and(|times| 100 < times),
+        last["times"].as_u64().is_some_and(|times| times > 100),
         "refusals in a row are one line: {last}"
     );
     // The rest of the budget is available to others.

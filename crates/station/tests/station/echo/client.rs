@@ -136,7 +136,7 @@ impl<S: Read + Write> Page<S> {
         self.request(Request::Goodput { direction: barograph_probe::Direction::Up, bytes: bytes as u64 })?;
         let block = vec![0x5A; 64 * 1024];
         let mut left = bytes;
-        while 0 < left {
+        while left > 0 {
             let length = left.min(block.len());
             self.socket.write(Message::binary(block[..length].to_vec())).unwrap();
             left -= length;

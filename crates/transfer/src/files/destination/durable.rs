@@ -47,12 +47,12 @@ impl Destination {
     /// Makes all written files, and the names in the partial directory, durable.
     fn sync_data(&mut self) -> Result<(), FileError> {
         let io = |error| FileError::io(&self.path, "made durable", error);
-        if SYNCED_ALONE_MAX < self.dirty.len() {
+        if self.dirty.len() > SYNCED_ALONE_MAX {
             system::sync_all(&self.partial).map_err(io)?;
         } else {
             // Start write-back of all files before the first wait, so that they share a commit of
             // the file system's journal. Write-back of large files started while they were written.
-            for entry in self.dirty.iter().filter(|_| 1 < self.dirty.len()) {
+            for entry in self.dirty.iter().filter(|_| self.dirty.len() > 1) {
                 let of = self.manifest.range(*entry);
                 if of.end - of.start < BEGUN_BYTES {
                     self.with_dirty(*entry, |file| begin(file, 0, None))?;

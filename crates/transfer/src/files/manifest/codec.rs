@@ -57,7 +57,7 @@ impl Manifest {
     /// Decodes what [`encode`](Self::encode) wrote, and refuses any other encoding of the same
     /// manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
-        if ENCODED_BYTES_MAX < bytes.len() {
+        if bytes.len() > ENCODED_BYTES_MAX {
             let (asked, allowed) = (bytes.len() as u64, ENCODED_BYTES_MAX as u64);
             return Err(ManifestError::TooMany(asked, "bytes of a manifest", allowed));
         }

@@ -159,10 +159,10 @@ impl Source {
         let fresh = files.filter(|(_, file)| now - fresh_s < file.state.changed.0).map(|(entry, _)| entry);
         let mut excluded: HashSet<usize> = fresh.collect();
         excluded
-            .extend(self.files.iter().enumerate().filter(|(_, at)| 0 < at.touches).map(|(entry, _)| entry));
+            .extend(self.files.iter().enumerate().filter(|(_, at)| at.touches > 0).map(|(entry, _)| entry));
         for node in kept.nodes {
             let Ok(entry) = usize::try_from(node.entry) else { continue };
-            let is_file = matches!(self.manifest.entries().get(entry), Some(found) if 0 < found.stored());
+            let is_file = matches!(self.manifest.entries().get(entry), Some(found) if found.stored() > 0);
             if is_file && !excluded.contains(&entry) {
                 self.tree(entry).insert(node.level, node.index, node.value);
             }
@@ -175,7 +175,7 @@ impl Source {
     /// Appends new hashes to the journal when there are enough of them. Rewrites the journal when
     /// it has grown too long.
     pub(super) fn keep(&mut self) {
-        let Some(cache) = self.hash_cache.as_mut().filter(|some| ITEMS_MAX <= some.nodes.len()) else {
+        let Some(cache) = self.hash_cache.as_mut().filter(|some| some.nodes.len() >= ITEMS_MAX) else {
             return;
         };
         let mut kept = cache.append();

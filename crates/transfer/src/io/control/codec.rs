@@ -142,7 +142,7 @@ pub(super) fn head(
     let kind = MessageKind::of(code)?;
     let length = u64::from(u32::from_be_bytes([a, b, c, d]));
     let bytes_max = kind.body_bytes_max(manifest_bytes_max);
-    if bytes_max < length {
+    if length > bytes_max {
         return Err(FrameError::TooLong { kind, bytes: length, bytes_max });
     }
     Ok(Some((kind, length as usize)))
@@ -195,7 +195,7 @@ pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
     }
     let length = out.len() - HEAD_BYTES;
     let bytes_max = kind.body_bytes_max(MANIFEST_BYTES_MAX);
-    if bytes_max < length as u64 {
+    if length as u64 > bytes_max {
         return Err(FrameError::TooLong { kind, bytes: length as u64, bytes_max });
     }
     if let Some(place) = out.first_chunk_mut() {

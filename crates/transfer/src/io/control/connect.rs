@@ -151,7 +151,7 @@ fn dial_one(address: SocketAddr, stop: &AtomicBool) -> Result<TcpStream, Control
         }
         let slice = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
         let ready = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], slice);
-        if ready.is_ok_and(|ready| 0 < ready) {
+        if ready.is_ok_and(|ready| ready > 0) {
             return match socket.take_error().map_err(failed)? {
                 None => Ok(socket.into()),
                 Some(error) => Err(failed(error)),

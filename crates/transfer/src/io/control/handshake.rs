@@ -62,13 +62,13 @@ impl HandshakeSlots {
             return None;
         }
         let own = state.count(of);
-        if HANDSHAKES_OF_ONE_MAX <= own {
+        if own >= HANDSHAKES_OF_ONE_MAX {
             let oldest = state
                 .waiting
                 .iter()
-                .position(|one| one.of == of && GRACE <= now.duration_since(one.since))?;
+                .position(|one| one.of == of && now.duration_since(one.since) >= GRACE)?;
             state.evict(oldest);
-        } else if HANDSHAKES_MAX <= state.waiting.len() {
+        } else if state.waiting.len() >= HANDSHAKES_MAX {
             let oldest = state.oldest_of_most(own + 2).or_else(|| state.oldest(now))?;
             state.evict(oldest);
         }
@@ -101,7 +101,7 @@ impl State {
     /// Index of the oldest handshake, if it is at least [`GRACE`] old.
     fn oldest(&self, now: Instant) -> Option<usize> {
         let first = self.waiting.first()?;
-        (GRACE <= now.duration_since(first.since)).then_some(0)
+        (now.duration_since(first.since) >= GRACE).then_some(0)
     }
 
     fn evict(&mut self, index: usize) {

@@ -138,7 +138,7 @@ impl TlsStream {
         while Instant::now() < until {
             let mut room = true;
             while self.tls.wants_write() && room {
-                room = self.tls.write_tls(&mut &self.stream).is_ok_and(|bytes| 0 < bytes);
+                room = self.tls.write_tls(&mut &self.stream).is_ok_and(|bytes| bytes > 0);
             }
             if !self.tls.wants_write() && !is_shut {
                 is_shut = self.stream.shutdown(Shutdown::Write).is_ok();

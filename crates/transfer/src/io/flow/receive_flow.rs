@@ -131,7 +131,7 @@ impl ReceiveLoop {
                 return Ok(());
             }
             // Read again: more datagrams may wait in the socket.
-            if 0 < read {
+            if read > 0 {
                 continue;
             }
             let sleep = self.sleep.next(now, has_room).filter(|_| !is_finishing);

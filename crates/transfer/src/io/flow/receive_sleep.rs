@@ -49,7 +49,7 @@ impl ReceiveSleep {
     pub(super) fn on_read(&mut self, now: Duration, at: Duration, bytes: usize, segment: usize) {
         self.bytes_read += bytes;
         self.buffer_used += bytes.div_ceil(segment.max(1)) * segment.max(PLACE_BYTES);
-        if KEPT <= now.saturating_sub(at) && !self.is_held {
+        if now.saturating_sub(at) >= KEPT && !self.is_held {
             self.busy_since = Some(now);
         }
     }
@@ -66,9 +66,9 @@ impl ReceiveSleep {
         if !has_room || !self.has_times {
             return None;
         }
-        if self.busy_since.is_none_or(|since| KEPT_FOR < now.saturating_sub(since)) {
+        if self.busy_since.is_none_or(|since| now.saturating_sub(since) > KEPT_FOR) {
             self.length = SLEEP_MIN;
-            return (SLEEP_BYTES <= bytes_read && SLEEP_BUFFER_BYTES <= self.buffer_bytes)
+            return (bytes_read >= SLEEP_BYTES && self.buffer_bytes >= SLEEP_BUFFER_BYTES)
                 .then_some(SLEEP_MIN);
         }
         if 2 * SLEEP_MAX < passed {
@@ -79,10 +79,10 @@ impl ReceiveSleep {
         } else if has_slept && self.buffer_bytes / 2 < buffer_used {
             // The buffer may be too small for the shortest sleep.
             self.length =
-                if SLEEP_MIN < self.length { (self.length / 2).max(SLEEP_MIN) } else { Duration::ZERO };
+                if self.length > SLEEP_MIN { (self.length / 2).max(SLEEP_MIN) } else { Duration::ZERO };
         }
         // Do not sleep without traffic: otherwise sleeps would continue for ever.
-        self.has_slept = 0 < bytes_read && !self.length.is_zero();
+        self.has_slept = bytes_read > 0 && !self.length.is_zero();
         self.has_slept.then_some(self.length)
     }
 }

@@ -100,7 +100,7 @@ impl SendLoop {
             let now = context.now();
             self.call_sender(now, |sender| sender.handle_timeout(now));
             let silence = self.sender.silence(now);
-            if silence_max < silence {
+            if silence > silence_max {
                 let port = self.socket.peer_addr().map_or(0, |peer| peer.port());
                 return Err(FlowError::NoFeedback(silence_max, port));
             }

@@ -148,7 +148,7 @@ impl Store {
     }
 
     fn sync_if_due(&mut self) -> Result<(), FlowError> {
-        let is_due = SYNC_BYTES <= self.unsynced || (0 < self.unsynced && SYNC_EACH <= self.since.elapsed());
+        let is_due = self.unsynced >= SYNC_BYTES || (self.unsynced > 0 && self.since.elapsed() >= SYNC_EACH);
         if is_due { self.sync() } else { Ok(()) }
     }
 
@@ -232,7 +232,7 @@ impl WriteBlocks {
             return self.gather(offset, bytes);
         };
         self.gather(offset, before)?;
-        if GIVEN_MIN <= self.block.bytes.len() {
+        if self.block.bytes.len() >= GIVEN_MIN {
             self.send_block()?;
         }
         self.gather(offset + before.len() as u64, after)
@@ -243,7 +243,7 @@ impl WriteBlocks {
             return Ok(());
         }
         let Block { bytes: gathered, parts } = &self.block;
-        if BLOCK_BYTES < gathered.len() + bytes.len() || PARTS_MAX <= parts.len() {
+        if gathered.len() + bytes.len() > BLOCK_BYTES || parts.len() >= PARTS_MAX {
             self.send_block()?;
         }
         let Block { bytes: gathered, parts } = &mut self.block;

@@ -41,7 +41,7 @@ impl SharedSource {
 
     /// Whether the flow waits to read the files. If so, other readers should wait.
     pub(super) fn has_waiting_read(&self) -> bool {
-        0 < self.waiting.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 }
 

@@ -187,7 +187,7 @@ impl<'a> IncomingSession<'a> {
         let datagram = offer.datagram_bytes_max.min(FEEDBACK_DATAGRAM_BYTES) as usize;
         let feedback_bytes_max = datagram
             .checked_sub(HEADER_BYTES + sealer.seal_bytes())
-            .filter(|bytes| Feedback::BYTES_MIN <= *bytes)
+            .filter(|bytes| *bytes >= Feedback::BYTES_MIN)
             .ok_or(SessionError::Incompatible(
                 "the sender reads only datagrams that are too short for feedback",
             ))?;
@@ -274,11 +274,11 @@ impl<'a> IncomingSession<'a> {
                 None => {}
             }
             let progress = self.monitor.progress();
-            if PROGRESS_EVERY <= shown.elapsed() && work.is_some() {
+            if shown.elapsed() >= PROGRESS_EVERY && work.is_some() {
                 shown = Instant::now();
                 self.report(TransferEvent::Progress(progress));
             }
-            if DURABLE_EVERY <= said.elapsed() && durable_bytes < progress.durable_bytes {
+            if said.elapsed() >= DURABLE_EVERY && durable_bytes < progress.durable_bytes {
                 (said, durable_bytes) = (Instant::now(), progress.durable_bytes);
                 send_message(channel, &Message::Durable(durable_bytes))?;
             }
@@ -294,7 +294,7 @@ impl<'a> IncomingSession<'a> {
                 }
                 all_came = Some(Instant::now());
             }
-            if all_came.is_some_and(|at: Instant| hashing_max < at.elapsed()) {
+            if all_came.is_some_and(|at: Instant| at.elapsed() > hashing_max) {
                 return Err(SessionError::Protocol("the sender did not send the digests in time".into()));
             }
             if work.is_none()

@@ -152,7 +152,7 @@ impl Outgoing<'_> {
         manifest: Vec<u8>,
         manifest_bytes_max: u64,
     ) -> Result<TransferSummary, SessionError> {
-        if manifest_bytes_max < manifest.len() as u64 {
+        if manifest.len() as u64 > manifest_bytes_max {
             let (asked, allowed) = (manifest.len() as u64, manifest_bytes_max);
             return Err(FileError::Quota { what: "bytes of the manifest", asked, allowed }.into());
         }
@@ -253,7 +253,7 @@ impl Outgoing<'_> {
         let datagram =
             udp.datagram_bytes_max().map_err(&socket)?.min(mtu).min(accepted.datagram_bytes_max as usize);
         // A packet with a note must have room for data, too.
-        let payload_bytes = datagram.checked_sub(beside).filter(|bytes| NOTE_BYTES < *bytes).ok_or(
+        let payload_bytes = datagram.checked_sub(beside).filter(|bytes| *bytes > NOTE_BYTES).ok_or(
             SessionError::Incompatible(
                 "the receiver or the path accepts only datagrams that are too short for data: raise the MTU",
             ),
@@ -315,12 +315,12 @@ impl Outgoing<'_> {
             // If the flow failed, its thread set `stop` before `flow_over`. So `stop` must be read
             // after `flow_over`.
             let is_over = flow_over.load(Ordering::Acquire) && !self.monitor.stop.load(Ordering::Relaxed);
-            if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
+            if shown.elapsed() >= PROGRESS_EVERY && !is_verifying {
                 let progress = FlowProgress { durable_bytes: self.durable_bytes, ..self.monitor.progress() };
                 shown = Instant::now();
-                let is_unheard = progress.rtt.is_none() && 0 < progress.stats.sent_packets;
+                let is_unheard = progress.rtt.is_none() && progress.stats.sent_packets > 0;
                 (self.on_event)(TransferEvent::Progress(progress));
-                if is_unheard && UNHEARD_MAX < begun.elapsed() {
+                if is_unheard && begun.elapsed() > UNHEARD_MAX {
                     break Err(FlowError::NoFeedback(UNHEARD_MAX, port).into());
                 }
                 let left_bytes = self.bytes.saturating_sub(progress.held_bytes);

@@ -40,10 +40,10 @@ impl OverloadDetector {
         let (host, network) = (since(|stats| stats.lost_host), since(|stats| stats.lost_network));
         let lost_share = host as f64 / sent;
         let is_overloaded =
-            progress.limit == Some(SendLimit::Drain) || (LOST_MIN <= lost_share && network <= host);
+            progress.limit == Some(SendLimit::Drain) || (lost_share >= LOST_MIN && network <= host);
         let acked_bytes = since(|stats| stats.acked_bytes);
         self.seconds.push_back(Second { is_overloaded, lost_share, acked_bytes });
-        if LASTING < self.seconds.len() {
+        if self.seconds.len() > LASTING {
             self.seconds.pop_front();
         }
         (self.since, self.stats) = (now, stats);
@@ -52,7 +52,7 @@ impl OverloadDetector {
         let lost = self.seconds.iter().map(|second| second.lost_share).sum::<f64>() / LASTING as f64;
         // If the rest can be sent in about the time that was judged, a change of receiver saves no
         // time.
-        (LASTING_MIN <= overloaded && came < left_bytes && 0.0 < lost).then_some(lost)
+        (overloaded >= LASTING_MIN && came < left_bytes && lost > 0.0).then_some(lost)
     }
 }
 

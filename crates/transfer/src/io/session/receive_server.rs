@@ -165,7 +165,7 @@ impl ReceiveServer {
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
                 let Some(sender) = self.listener.accept(ACCEPT_FOR)? else { continue };
-                if transfers_max <= under_way.load(Ordering::SeqCst) || is_over.load(Ordering::SeqCst) {
+                if under_way.load(Ordering::SeqCst) >= transfers_max || is_over.load(Ordering::SeqCst) {
                     // Send a rejection in a separate thread. If too many rejections are running,
                     // drop the connection without a reply.
                     if rejecting.load(Ordering::Relaxed) < REJECTING_MAX {

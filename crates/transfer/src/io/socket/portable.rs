@@ -148,7 +148,7 @@ fn request_buffers(socket: &socket2::Socket, bytes: usize) {
     for ask in asks {
         // The size is a C int, and Linux doubles this number.
         let mut bytes = bytes.min(i32::MAX as usize / 2);
-        while BUFFER_BYTES_MIN <= bytes && ask(socket, bytes).is_err() {
+        while bytes >= BUFFER_BYTES_MIN && ask(socket, bytes).is_err() {
             bytes /= 2;
         }
     }

@@ -39,7 +39,7 @@ struct RecentDelivery {
 impl RecentDelivery {
     fn update(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let passed = now.saturating_sub(self.since).as_secs_f64();
-        if QUOTA_S <= passed {
+        if passed >= QUOTA_S {
             self.last = if passed < 2.0 * QUOTA_S { self.present } else { 0.0 };
             (self.present, self.since) = (0.0, now);
         }
@@ -146,7 +146,7 @@ impl DrainLimiter {
         cap.counts.count(now, seen, packet_bytes, rate);
         let Some(period) = cap.counts.period(round_trip) else { return };
         cap.counts = PeriodCounts::new(now);
-        cap.goodput = if 0.0 < period.lost_share { period.goodput } else { 0.0 };
+        cap.goodput = if period.lost_share > 0.0 { period.goodput } else { 0.0 };
         if let Some(bytes_s) = cap.floor.on_period(period, inner) {
             cap.bytes_s = bytes_s.max(packet_bytes / round_trip).min(inner).min(RATE_MAX_BYTES_S);
             cap.opened = now;
@@ -161,7 +161,7 @@ impl DrainLimiter {
         cap.bytes_s *= exp(OPENING * turns);
         cap.opened = now;
         let quiet_s = now.saturating_sub(cap.lost).as_secs_f64();
-        if (QUIET_TURNS * turn).max(QUIET_S) <= quiet_s || RATE_MAX_BYTES_S <= cap.bytes_s {
+        if (QUIET_TURNS * turn).max(QUIET_S) <= quiet_s || cap.bytes_s >= RATE_MAX_BYTES_S {
             self.cap = None;
         }
     }
@@ -181,7 +181,7 @@ impl Controller for DrainLimiter {
         };
         self.inner.on_feedback(now, &FeedbackSample { delivery: seen.delivery.map(limited), ..*seen });
         let round_trip = round_trip_s(seen.rtt).unwrap_or(1.0);
-        if 0 < seen.host_lost_packets {
+        if seen.host_lost_packets > 0 {
             self.close(now, seen, round_trip);
         } else {
             self.open(now, round_trip);

@@ -147,7 +147,7 @@ impl Equation {
             let spacing = Duration::try_from_secs_f64(by_rate.min(by_time)).unwrap_or_default();
             lost(LossSpan { at: loss.at, packets: loss.packets.into(), sent: loss.sent, spacing });
         }
-        if 0 < seen.marked_packets {
+        if seen.marked_packets > 0 {
             // RFC 5348 §5.1, RFC 3168 §6.1.2: a mark counts as a loss at once. Feedback does not
             // name the marked packet. The newest acknowledged packet was sent a round trip ago.
             let sent = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
@@ -158,7 +158,7 @@ impl Equation {
 
     fn set_rate(&mut self, now: Duration, event_rate: f64, limit: f64, round_trip: f64) {
         let start = self.start_bytes as f64 / round_trip;
-        let rate = if 0.0 < event_rate {
+        let rate = if event_rate > 0.0 {
             self.equation = self.response.window(event_rate) * self.packet_bytes / round_trip;
             self.equation.min(limit)
         } else {

@@ -67,7 +67,7 @@ impl LossEvents {
     pub fn lost(&mut self, run: LossSpan, round_trip: Duration, mut on_event: impl FnMut(LossEvent, u64)) {
         let round_trip = round_trip.max(Duration::from_nanos(1));
         let mut rest = run;
-        while 0 < rest.packets {
+        while rest.packets > 0 {
             let event = match self.newest {
                 // RFC 5348 §5.2.
                 Some(event) if rest.sent < event.sent.saturating_add(round_trip) => event,

@@ -29,7 +29,7 @@ pub(super) fn round_trip_s(rtt: Rtt) -> Option<f64> {
 
 /// Returns `rate` if it is finite and positive.
 pub(super) fn positive(rate: f64) -> Option<f64> {
-    (rate.is_finite() && 0.0 < rate).then_some(rate)
+    (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
 /// Number of times that the no-feedback timer expired since the last feedback.

@@ -95,7 +95,7 @@ impl Controller for Paper {
         });
         let is_due = match self.mode {
             Mode::Window => self.end <= self.accounted,
-            Mode::Rate => 0 < lost,
+            Mode::Rate => lost > 0,
         };
         if is_due {
             let window = response::fobs_window(before, self.estimate.rate()).clamp(1.0, ceiling);

@@ -53,7 +53,7 @@ impl ResponseFunction {
 /// equation 1 if `window` is above [`LOW_WINDOW`], else equation 2. (The paper prints equation 2
 /// without its root sign.) Infinite at a loss rate of 0.
 pub fn fobs_window(window: f64, rate: f64) -> f64 {
-    if LOW_WINDOW < window { highspeed(rate) } else { standard(rate) }
+    if window > LOW_WINDOW { highspeed(rate) } else { standard(rate) }
 }
 
 /// Window (packets) up to which HighSpeed TCP responds like TCP (RFC 3649 §5).

@@ -67,7 +67,7 @@ impl Controller for Scalable {
         // was sent a round trip ago.
         let marked = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
         let is_lost = seen.losses.iter().any(|loss| !self.is_answered(loss.sent));
-        if is_lost || (0 < seen.marked_packets && !self.is_answered(marked)) {
+        if is_lost || (seen.marked_packets > 0 && !self.is_answered(marked)) {
             window *= 1.0 - DECREASE;
             self.reduced = Some(now);
             self.is_start = false;

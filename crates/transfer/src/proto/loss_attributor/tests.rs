@@ -110,7 +110,7 @@ fn a_claim_against_a_clear_pattern_is_withdrawn_and_then_ignored() {
     // waits for a cause is reported once.
     assert_eq!(told.iter().sum::<u64>() - back, lost_all);
     assert_eq!(told[0], back, "all that was the host's was taken back: {told:?}");
-    assert!(0 < back && back * 4 < lost_all, "{back} of {lost_all}");
+    assert!(back > 0 && back * 4 < lost_all, "{back} of {lost_all}");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Drain {
         if let Some(overflow) = &mut self.overflow {
             overflow.bytes = overflow.bytes.saturating_add(bytes);
         }
-        if self.measured.is_some_and(|measured| AGE_MAX < at.saturating_sub(measured)) {
+        if self.measured.is_some_and(|measured| at.saturating_sub(measured) > AGE_MAX) {
             (self.bytes_s, self.measured) = (0, None);
         }
         let Some(drops) = drops else { return };
@@ -77,7 +77,7 @@ const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a wrapping counter rose from `before` to `after`.
 pub(super) fn rose(before: u32, after: u32) -> bool {
-    0 < after.wrapping_sub(before) as i32
+    after.wrapping_sub(before) as i32 > 0
 }
 
 /// Minimum duration of a measurement from drop to drop. This duration is the period of a CPU quota

@@ -72,7 +72,7 @@ impl ReceivedRanges {
         let is_alone = is_whole
             && !self.stored.contains(&range.end)
             && !range.start.checked_sub(1).is_some_and(|before| self.stored.contains(&before));
-        if is_alone && RANGES_MAX <= self.stored.len() {
+        if is_alone && self.stored.len() >= RANGES_MAX {
             return None;
         }
         self.bytes += parts.iter().map(|part| part.end - part.start).sum::<u64>();

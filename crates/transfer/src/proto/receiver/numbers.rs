@@ -41,13 +41,13 @@ impl ReceivedNumbers {
     /// Returns the position of `number`. Errors: the number arrived before, is below the floor, or
     /// is too far ahead.
     pub(super) fn position(&self, number: u64) -> Result<NumberPosition, Refusal> {
-        if NUMBER_MAX < number {
+        if number > NUMBER_MAX {
             Err(Refusal::TooFar(number))
         } else if number == self.next {
             Ok(NumberPosition::Next)
         } else if self.next < number {
             // The highest number that arrived is `next` − 1, which is −1 before the first packet.
-            if AHEAD_MAX <= number - self.next {
+            if number - self.next >= AHEAD_MAX {
                 Err(Refusal::TooFar(number))
             } else {
                 Ok(NumberPosition::Ahead)
@@ -90,7 +90,7 @@ impl ReceivedNumbers {
             }
             NumberPosition::Late { first, end } => self.fill(number, first, end),
         }
-        if SPAN_MAX < self.next - self.floor {
+        if self.next - self.floor > SPAN_MAX {
             self.raise_floor(self.next - SPAN_MAX);
         }
     }

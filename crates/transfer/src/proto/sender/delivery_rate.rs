@@ -83,7 +83,7 @@ impl DeliveryRateSampler {
         let acking_ns = now_ns.saturating_sub(newest.delivered_ns);
         let interval = Duration::from_nanos(sending_ns.max(acking_ns));
         // An interval shorter than a round trip gives no valid sample (§3.3).
-        let is_sample = !interval.is_zero() && rtt_min <= interval;
+        let is_sample = !interval.is_zero() && interval >= rtt_min;
         let delivery = is_sample.then(|| Delivery {
             bytes_s: (self.delivered - newest.delivered) as f64 / interval.as_secs_f64(),
             prior_delivered_bytes: newest.delivered,

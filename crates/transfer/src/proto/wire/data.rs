@@ -41,7 +41,7 @@ impl DataHead {
             let (floor, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(NOTE))?;
             let (rtt_us, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(NOTE))?;
             let floor = u64::from_be_bytes(*floor);
-            if NUMBER_MAX < floor {
+            if floor > NUMBER_MAX {
                 return Err(WireError::TooLarge("the note's floor", floor));
             }
             (Some(SenderReport { floor, rtt_us: u32::from_be_bytes(*rtt_us) }), rest)
@@ -49,7 +49,7 @@ impl DataHead {
         let offset = place & NUMBER_MAX;
         // The sum cannot saturate, because the offset and the length are far below 2^63.
         let end = offset.saturating_add(payload.len() as u64);
-        if NUMBER_MAX < end {
+        if end > NUMBER_MAX {
             return Err(WireError::TooLarge("the end of the packet's bytes", end));
         }
         Ok((Self { sent_us: u32::from_be_bytes(*sent_us), offset, note }, payload))

@@ -75,7 +75,7 @@ impl Feedback {
             end += run.packets();
             // `end` is the last number plus one, so `end` may be `NUMBER_MAX` plus one. The sum
             // cannot wrap, because each run adds less than 2^33.
-            if NUMBER_MAX < end.saturating_sub(1) {
+            if end.saturating_sub(1) > NUMBER_MAX {
                 return Err(WireError::TooLarge("the end of the runs", end));
             }
             runs.push(run);

@@ -193,7 +193,7 @@ proptest! {
         while !rest.runs.is_empty() {
             let mut piece = vec![];
             let fitted = rest.encode(&mut piece, bytes_max).unwrap();
-            prop_assert!(0 < fitted && piece.len() <= bytes_max);
+            prop_assert!(fitted > 0 && piece.len() <= bytes_max);
             let piece = Feedback::decode(&piece).unwrap();
             prop_assert_eq!((piece.start, piece.echo, piece.totals), (at, feedback.echo, feedback.totals));
             at = piece.end();

@@ -43,7 +43,7 @@ pub fn fuzz_sender(data: &[u8]) {
                     assert!(far.sent.insert(packet.number, sent).is_none(), "a number twice");
                 }
             }
-            3 if 240 <= step => sender.set_payload_bytes(arg.into()),
+            3 if step >= 240 => sender.set_payload_bytes(arg.into()),
             3 => now += Duration::from_micros(u64::from(arg) << (step / 8)),
             4 => now = now.max(sender.poll_timeout().unwrap_or(now)).min(now + Duration::from_secs(99)),
             5..7 => {
@@ -154,7 +154,7 @@ impl Far {
                 let missing = (number - at) as u32;
                 match runs.last_mut() {
                     Some(run) => (run.missing, run.evidence) = (missing, evidence(at as u8)),
-                    None if 0 < missing => {
+                    None if missing > 0 => {
                         runs.push(AckRange { received: 0, missing, evidence: evidence(at as u8) });
                     }
                     None => {}
@@ -212,7 +212,7 @@ impl Controller for Checked {
         assert!(self.accounted <= seen.accounted_packets, "the count never falls");
         self.accounted = seen.accounted_packets;
         for loss in seen.losses {
-            assert!(self.losses_end <= loss.at && 0 < loss.packets, "{loss:?} after {}", self.losses_end);
+            assert!(self.losses_end <= loss.at && loss.packets > 0, "{loss:?} after {}", self.losses_end);
             self.losses_end = loss.at + u64::from(loss.packets);
         }
     }

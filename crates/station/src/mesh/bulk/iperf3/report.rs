@@ -95,7 +95,7 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<StreamResult, Report
         ended: if is_at_limit { StreamEnd::Bytes } else { StreamEnd::Full },
         proposed: None,
         tcp_info: Some(TcpInfo {
-            min_rtt_s: min_rtt_us.filter(|us| us.is_finite() && 0.0 < *us).map(|us| us / 1e6),
+            min_rtt_s: min_rtt_us.filter(|us| us.is_finite() && *us > 0.0).map(|us| us / 1e6),
             total_retrans: u32::try_from(sent.retransmits).unwrap_or(0),
             congestion: congestion.map(String::from),
             limited_by: None,

@@ -44,7 +44,7 @@ fn checked_datagram(bytes: u64) -> Result<u32, FrameError> {
 /// Checks that ranges are in ascending order, do not touch, are not empty, and do not exceed the
 /// maximum number.
 fn checked_range(last: Option<u64>, range: &Range<u64>, place: usize) -> Result<(), FrameError> {
-    if RANGES_MAX <= place {
+    if place >= RANGES_MAX {
         return Err(FrameError::Value("the index of a range", place as u64));
     }
     let is_apart = last.is_none_or(|last| last < range.start);
@@ -149,7 +149,7 @@ pub(super) fn text_of(bytes: &[u8], bytes_max: usize, what: &'static str) -> Res
 pub(super) fn plain(text: &str, bytes_max: usize) -> String {
     let mut out = String::new();
     for letter in text.chars().map(|letter| if is_plain(letter) { letter } else { ' ' }) {
-        if bytes_max < out.len() + letter.len_utf8() {
+        if out.len() + letter.len_utf8() > bytes_max {
             break;
         }
         out.push(letter);

@@ -61,7 +61,7 @@ impl Floor {
     /// Ends a period. `most` is the controller's rate without a cap. Returns the new cap if a trial
     /// begins or has failed.
     pub(super) fn on_period(&mut self, period: Period, most: f64) -> Option<f64> {
-        self.wait = self.wait.saturating_sub(if WASTE < period.lost_share { WASTE_WEIGHT } else { 1 });
+        self.wait = self.wait.saturating_sub(if period.lost_share > WASTE { WASTE_WEIGHT } else { 1 });
         if let Some(trial) = self.trial.take() {
             if !self.is_better(trial, period) {
                 if !trial.is_down {
@@ -70,7 +70,7 @@ impl Floor {
                         Some(GoodputPoint { offered: trial.before.offered, goodput: trial.before.goodput });
                 }
                 self.bytes_s = trial.floor_bytes_s;
-                self.is_down = !trial.is_down && 0.0 < self.bytes_s;
+                self.is_down = !trial.is_down && self.bytes_s > 0.0;
                 self.wait = WAIT;
                 return Some(trial.before.offered);
             }
@@ -88,7 +88,7 @@ impl Floor {
             // Try the best rate again.
             return Some(self.try_rate(period, back, false));
         }
-        let is_down = self.is_down && 0.0 < self.bytes_s;
+        let is_down = self.is_down && self.bytes_s > 0.0;
         let next = period.offered * if is_down { DOWN } else { UP };
         let is_other = is_down || RATE_TOLERANCE * period.offered < most;
         (self.wait == 0 && is_other).then(|| self.try_rate(period, next, is_down))

@@ -65,7 +65,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
             }
             let acked: u64 = recent.iter().map(|(_, packets)| packets).sum();
             let losses =
-                (0 < batch.lost).then(|| loss(accounted + batch.passed, batch.lost as u32, batch.sent));
+                (batch.lost > 0).then(|| loss(accounted + batch.passed, batch.lost as u32, batch.sent));
             accounted += batch.passed + batch.lost;
             in_flight -= batch.passed + batch.lost;
             let delivery = Delivery {
@@ -80,7 +80,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
                 round_trip: Some(latest),
                 acked_packets: batch.passed,
                 acked_bytes: batch.passed * u64::from(PACKET_BYTES),
-                delivery: (0 < batch.passed).then_some(delivery),
+                delivery: (batch.passed > 0).then_some(delivery),
                 losses: losses.as_slice(),
                 accounted_packets: accounted,
                 packet_bytes: PACKET_BYTES,

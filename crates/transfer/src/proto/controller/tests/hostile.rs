@@ -123,9 +123,9 @@ proptest! {
                 now = now.saturating_add(told.passed);
                 tell(&mut *controller, now, told);
                 let (rate, window) = (controller.rate_bytes_s(), controller.window_bytes());
-                prop_assert!(0.0 < rate, "{kind}: {rate} after {told:?}");
+                prop_assert!(rate > 0.0, "{kind}: {rate} after {told:?}");
                 prop_assert!(rate.is_finite() || window < u64::MAX, "{kind}: neither limits after {told:?}");
-                prop_assert!(0 < window, "{kind}: no window after {told:?}");
+                prop_assert!(window > 0, "{kind}: no window after {told:?}");
             }
         }
     }

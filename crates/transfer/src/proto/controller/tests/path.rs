@@ -112,7 +112,7 @@ impl State {
         for _ in 0..round_trips as usize * STEPS {
             self.send(controller);
             self.now += STEP;
-            if STEPS <= self.flights.len() {
+            if self.flights.len() >= STEPS {
                 self.arrive(controller);
             }
         }
@@ -165,13 +165,13 @@ impl State {
         self.host_lost += host_lost;
         self.accounted += acked + losses.len() as u64;
         self.recent.push_back(acked);
-        if STEPS < self.recent.len() {
+        if self.recent.len() > STEPS {
             self.recent.pop_front();
         }
         let is_told = self.path.host.is_some_and(|host| host.is_told) && self.reads.len() == TOLD_STEPS;
         let read: u64 = self.reads.iter().sum();
         let told = read as f64 * f64::from(PACKET_BYTES) / (TOLD_STEPS as f64 * STEP.as_secs_f64());
-        let delivery = (0 < acked).then(|| Delivery {
+        let delivery = (acked > 0).then(|| Delivery {
             bytes_s: self.delivered_bytes_s(),
             prior_delivered_bytes: flight.prior_acked * u64::from(PACKET_BYTES),
             delivered_bytes: self.acked * u64::from(PACKET_BYTES),
@@ -207,7 +207,7 @@ impl State {
         let lost = (full - read - host.buffer_bytes / packet).max(0.0).floor();
         self.buffer = full - read - lost;
         self.reads.push_back(read as u64);
-        if TOLD_STEPS < self.reads.len() {
+        if self.reads.len() > TOLD_STEPS {
             self.reads.pop_front();
         }
         (read as u64, lost as u64)
