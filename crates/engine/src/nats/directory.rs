@@ -471,7 +471,8 @@ pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 const LEASE_MAX: Duration = Duration::from_mins(5);
 
 /// The longest time between two renewals: a full bucket drops its oldest entries, and members can
-/// make servers fill the bucket within a minute (docs/nats-operations.md, "Keys of the directory").
+/// make servers fill the bucket within a minute (lab/results/nats-costs.md, "Keys of the
+/// directory").
 const RENEWED_AFTER: Duration = Duration::from_secs(10);
 
 /// Wait after unexpected content of the key: a twentieth of the shortest lease, so that the task
