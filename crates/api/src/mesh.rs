@@ -28,7 +28,7 @@ pub struct Mesh {
     pub directory: Directory,
     /// Number of peers in each state.
     pub peers: PeerCounts,
-    /// Records that wait for the mesh's archive; `None` = this station needs no spool.
+    /// The records that wait for the mesh's archive; `None` = this station needs no spool.
     pub spool: Option<Spool>,
     /// Number of events dropped because the hooks were too slow.
     pub hooks_dropped: u64,

@@ -72,7 +72,8 @@ pub enum TransferState {
     Waiting,
     /// Data is on its way.
     Running,
-    /// All data has arrived. The data is verified, and the files get their names.
+    /// All data has arrived. The receiver is now verifying the data and gives the files their final
+    /// names.
     Verifying,
     /// All files arrived and have their names.
     Done,

@@ -86,13 +86,13 @@ impl JoinedConfig {
 /// start of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinedStatistics {
-    /// Records that wait for the mesh's confirmation.
+    /// Number of records that wait for the mesh's confirmation.
     pub spooled: u64,
     /// Whether the spool is full.
     pub is_full: bool,
-    /// Appends that were refused because the spool was full.
+    /// Number of appends that were refused because the spool was full.
     pub spool_rejections: u64,
-    /// Records that the mesh's engine acknowledged. A repeated record counts again.
+    /// Number of records that the mesh's engine acknowledged. A repeated record counts again.
     pub forwarded: u64,
     /// Number of times that sending restarted below an acknowledged record, because the watermark
     /// did not pass that record.
@@ -106,9 +106,9 @@ pub struct JoinedStatistics {
     pub refused: u64,
     /// Reason of the newest refusal.
     pub last_refusal: Option<EngineError>,
-    /// Own records that may never reach the mesh, because the mesh holds other records with the
-    /// same sequence numbers: another station writes under the same name, or this station was
-    /// restored from an old copy.
+    /// Number of the station's own records that may never reach the mesh, because the mesh holds
+    /// other records with the same sequence numbers: another station writes under the same name, or
+    /// this station was restored from an old copy.
     pub conflicting: u64,
     /// Whether 2000 records or more wait, and the mesh's engine limits the rate
     /// ([`EngineError::Throttled`]).

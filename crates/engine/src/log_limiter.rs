@@ -25,8 +25,8 @@ impl LogLimiter {
     }
 }
 
-/// Shortest time between two lines about one origin: these lines remain visible in the log, and do
-/// not hide lines about other events.
+/// Shortest time between two log lines about one origin. At this rate, an operator still sees these
+/// lines, and they do not hide lines about other events.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// Largest number of origins that get a log line in one minute. Lines about further origins would

@@ -95,10 +95,13 @@ impl Accounts {
 /// an hour's amount. By default a page may transfer 1 GiB in an hour, so its account holds 128 MiB.
 /// This amount is enough for one transfer of each size in each direction.
 const BURST_TIME: Duration = Duration::from_secs(450);
-/// Largest number of accounts that are kept; together they take half a megabyte. A caller with more
-/// addresses than this number either empties the server's account first, or spends little from each
-/// address. In the second case, a new address waits until one account is full again, because only
-/// full accounts are removed. An account is full again soon after a payment of 1 KiB.
+/// Largest number of accounts that are kept; together they take half a megabyte. Only full accounts
+/// are removed. If no account can be removed, a new address waits until one account is full again.
+///
+/// A caller may have more addresses than this number. If the caller spends much from each address,
+/// the server's account is empty before this number of accounts is reached. If the caller spends
+/// little from each address, other new addresses wait only a short time: an account is full again
+/// soon after a payment of 1 KiB.
 const ADDRESSES_MAX: usize = 8192;
 
 #[cfg(test)]

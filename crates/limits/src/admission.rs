@@ -41,7 +41,7 @@ pub struct Admission {
 pub enum AdmissionKind {
     /// Open connections. A connection has requests in progress, or waits for a request.
     Connections,
-    /// Live streams, or sessions of pages.
+    /// Session slots. Each live stream, or each session of a page, takes one slot.
     SessionSlots,
 }
 
@@ -356,8 +356,8 @@ pub const ADDRESS_DIVISOR: usize = 4;
 pub const LOCAL_DIVISOR: usize = 8;
 /// Divisor of the number of all connections: anonymous callers get at most half.
 pub const ANONYMOUS_DIVISOR: usize = 2;
-/// Divisor of the number of all connections: a quarter is reserved for anonymous callers, the same
-/// number that one authenticated address may have.
+/// Divisor of the number of all connections: a quarter is reserved for anonymous callers. One
+/// address may have the same number of connections ([`ADDRESS_DIVISOR`]).
 const ANONYMOUS_RESERVE_DIVISOR: usize = 4;
 /// Longest time until the first head of an anonymous caller arrives. A head is one packet, and a
 /// lost packet is sent again within some seconds. The time also covers a TLS handshake before the
@@ -496,8 +496,9 @@ mod tests {
         }
     }
 
-    /// Authenticated callers with requests in progress never use the quarter that is reserved for
-    /// anonymous callers, whether they are authenticated before or after they connect.
+    /// A quarter of the connections is reserved for anonymous callers. Authenticated callers with
+    /// requests in progress never use this quarter. The test covers authentication before a caller
+    /// connects, and authentication after a caller has connected.
     #[test]
     fn authenticated_callers_with_requests_leave_a_quarter_to_anonymous_callers() {
         for is_late in [false, true] {

@@ -12,7 +12,8 @@ use crate::caller_group::{limit_address, network};
 /// The addresses that were authorised within the last hour.
 #[derive(Clone, Debug, Default)]
 pub struct AuthenticatedAddresses {
-    /// Authentications by [`limit_address`], each list in order of time, the newest last.
+    /// Authentications of each address. The key is the [`limit_address`] of the address. Each list
+    /// is in order of time, the newest last.
     authentications: HashMap<IpAddr, Vec<Authentication>>,
     /// The addresses that each station authenticated, in the order of their first authentications.
     of_stations: HashMap<Name, Vec<IpAddr>>,

@@ -98,7 +98,7 @@ pub struct CompositionModel {
 }
 
 impl PathEstimate {
-    /// Whether the forecast is above 0 and lies in its interval, which is finite.
+    /// Whether the interval is finite and above 0, and the forecast lies in the interval.
     pub fn is_positive(&self) -> bool {
         self.upper.is_finite() && 0.0 < self.lower && self.lower <= self.value && self.value <= self.upper
     }

@@ -95,7 +95,8 @@ impl Target {
         &self.host
     }
 
-    /// TCP port, never 0: every form of target has one, given or the default of its scheme.
+    /// TCP port, never 0. If the text of the target has no port, this is the default port of the
+    /// scheme: 80 for `http`, 443 for `https`.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port

@@ -30,7 +30,7 @@ pub(crate) enum Fault {
 /// The mesh's engine that the station uses.
 pub(crate) type Mesh = HookedEngine<Failing>;
 
-/// Archive and faults of that engine.
+/// Archive of the mesh's engine, with the faults and limits that a test sets for this engine.
 pub(crate) struct Failing {
     pub(crate) archive: Mutex<Arc<Local>>,
     /// Faults of the next appends, one for each append. Later appends succeed.

@@ -247,8 +247,9 @@ impl Mesh {
         assert_eq!(found, [], "a record under another's identity");
     }
 
-    /// Forges entries of the victim, in responses of the server to the victim's key; also forges
-    /// registrations with leases that never end.
+    /// Forges entries of the victim. The attacker stores a forged entry under its own key, and
+    /// requests this entry with the victim's key as the reply subject, so the server sends the
+    /// entry to the victim's key. Also stores entries with leases that are too long or never end.
     async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>, accounts: Accounts) {
         let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
@@ -299,8 +300,8 @@ impl Mesh {
         assert!(silence.is_err(), "{silence:?}");
     }
 
-    /// Responses of the server to the victim's key, without a pause, do not end the victim's
-    /// registration.
+    /// The server sends responses to the victim's key without a pause. These responses do not end
+    /// the victim's registration.
     async fn a_key_that_never_rests(&self, attacker: &Attacker, lease: &dyn Lease) {
         let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
         let own = format!("$KV.barograph_dir.{}", token(NORTH));

@@ -166,8 +166,8 @@ const HOSTS: usize = 5;
 const TAUGHT: usize = 10;
 /// A step through the pairs across sites that selects all hosts about equally often.
 const EVENLY: usize = 11;
-/// Range of the number of probes of ten datagrams that a loss forecast is based on: from almost
-/// none to more than the longest window of a battery.
+/// Smallest and largest number of probes in a loss forecast. Each probe has ten datagrams. The
+/// smallest number is almost no data; the largest number exceeds the longest window of a battery.
 const PROBES: [u32; 2] = [2, 200];
 /// Scatter of measurements around their mean, as a logarithm.
 const NOISE: f64 = 0.1;

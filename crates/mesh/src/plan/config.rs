@@ -128,7 +128,7 @@ const YEAR_S: f64 = 365.0 * 86_400.0;
 /// peers would ask while the budget is spent.
 const USED: f64 = 0.7;
 
-/// Number of turns for each peer in the bound of the revisit time. Within half of these turns, a
-/// pair becomes overdue. Within the other half, all overdue pairs are tested, alternating with new
-/// pairs.
+/// Number of turns for each peer within which every pair is tested again. After half of these
+/// turns, a pair without a test is overdue. In the other half, all overdue pairs are tested,
+/// alternating with new pairs.
 const BOUND_CYCLES: u32 = 4;

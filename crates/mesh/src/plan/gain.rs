@@ -74,7 +74,8 @@ impl PairGains {
     }
 }
 
-/// Sums over all pairs of a plan.
+/// Means over all pairs of a plan. The expected gain of a pair is computed from these means, and
+/// from the pair's own error if a forecast of the pair was tested.
 #[derive(Debug)]
 pub(super) struct GainPrior {
     /// Mean error of a forecast, as a share of the rate.

@@ -140,8 +140,9 @@ proptest! {
     }
 }
 
-/// On a path that varies more, the next test detects a change by half less often. For each
-/// deviation, the share of detected changes must lie in a given range.
+/// The rate falls by half or rises by half. On paths with more variation, the next test detects
+/// this change less often. For each deviation, the share of detected changes must lie in a given
+/// range.
 #[test]
 fn a_change_by_half_is_detected_less_often_on_paths_with_more_variation() {
     for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)]

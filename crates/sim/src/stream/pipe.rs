@@ -19,7 +19,8 @@ pub(super) struct SimPipe(Mutex<State>);
 #[derive(Default)]
 struct State {
     pieces: VecDeque<(Instant, Vec<u8>)>,
-    /// Arrival time of the last piece; no piece overtakes it.
+    /// Arrival time of the piece that was sent last. Pieces that are sent later do not arrive
+    /// before this time.
     last: Option<Instant>,
     /// Time at which the reader reads the end of the stream.
     closed: Option<Instant>,

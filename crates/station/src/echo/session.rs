@@ -642,8 +642,8 @@ mod tests {
         assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
     }
 
-    /// Sends a transfer up in messages of 64 KiB. Returns the numbers of KiB sent at which the host
-    /// counted as loaded.
+    /// Uploads `bytes` bytes in messages of 64 KiB. Checks after each message whether the host
+    /// counts as loaded. If so, the result contains the number of KiB uploaded until then.
     async fn loaded_after(is_local: bool, bytes: usize) -> Vec<usize> {
         let mut pair = Pair::open_as(is_local, &EchoConfig::default()).await;
         pair.request(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;

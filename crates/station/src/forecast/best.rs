@@ -106,9 +106,10 @@ pub(crate) struct RankedHost {
     /// the first host itself.
     pub(crate) is_close: bool,
     pub(crate) rtt: QuantityEstimate,
-    /// `None` if the goodput is unknown. The bytes of the transfer then fit the initial window.
+    /// Estimate of the goodput; `None` if unknown. A host without this estimate is ranked only if
+    /// the bytes of the transfer fit into the initial window.
     pub(crate) goodput: Option<QuantityEstimate>,
-    /// `None` if the loss is unknown. Loss does not affect the ranking.
+    /// Estimate of the loss; `None` if unknown. Loss does not affect the ranking.
     pub(crate) loss: Option<QuantityEstimate>,
 }
 

@@ -78,8 +78,8 @@ pub struct Outlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutlierCause {
-    /// The network: TCP retransmitted segments in each of the pair's measurements that is an
-    /// outlier.
+    /// The network is the cause: if a value of the pair is an outlier, TCP had to retransmit
+    /// segments during the measurement of this value.
     Network,
     /// The kernel's counters are not known, or show no retransmission.
     Unexplained,

@@ -86,15 +86,16 @@ impl Optimum {
     }
 }
 
-/// Distribution of the time of an attempt in units of its forecast, with its integrals up to the
-/// start of each bin.
+/// Distribution of the time of an attempt in units of its forecast, with the integrals of the
+/// distribution up to the lower edge of each bin.
 struct Curve {
     edge: [f64; BINS + 1],
-    /// S: share of attempts that take longer than the time at the start of the bin.
+    /// S: share of attempts that take longer than the lower edge of the bin.
     survival: [f64; BINS + 1],
-    /// ∫ S dt: mean time of attempts that are cut off at the start of the bin.
+    /// ∫ S dt: mean time of attempts that are cut off at the lower edge of the bin.
     area: [f64; BINS + 1],
-    /// ∫ 2 t S dt: mean square of the time of attempts that are cut off at the start of the bin.
+    /// ∫ 2 t S dt: mean square of the time of attempts that are cut off at the lower edge of the
+    /// bin.
     area2: [f64; BINS + 1],
     /// Backstop, in octaves above the forecast.
     backstop: f64,
@@ -144,15 +145,15 @@ impl Curve {
         (self.area[BINS], self.area2[BINS])
     }
 
-    /// Time of an attempt that was still running at the start of `bin`, measured from the start of
-    /// the attempt.
+    /// Time of an attempt that takes longer than the lower edge of `bin`, measured from the start
+    /// of the attempt.
     fn slow(&self, bin: usize) -> Moments {
         let (mean, mean2) = self.whole();
         let (survival, edge) = (self.survival[bin].max(NEGLIGIBLE), self.edge[bin]);
         (edge + (mean - self.area[bin]) / survival, edge * edge + (mean2 - self.area2[bin]) / survival)
     }
 
-    /// Time of attempts that are cut off at the start of `bin` and repeated until a response
+    /// Time of attempts that are cut off at the lower edge of `bin` and repeated until a response
     /// arrives, if the attempts are independent: E = (∫ S dt + c·S) ÷ F, and its second moment.
     fn renewed(&self, bin: usize, connect: f64) -> Moments {
         let survival = self.survival[bin];
@@ -168,7 +169,7 @@ impl Curve {
         self.area2[bin] - self.survival[bin] * self.edge[bin] * self.edge[bin]
     }
 
-    /// Cost of a timeout at the start of each bin; infinite if a timeout at this bin is not useful.
+    /// Cost of a timeout at the lower edge of each bin; infinite if this timeout is not useful.
     fn scores(&self, retries: &Retries, tail: f64) -> [f64; BINS] {
         let mut scores = [f64::INFINITY; BINS];
         for (bin, score) in scores.iter_mut().enumerate().skip(ONE + 1) {
@@ -215,8 +216,9 @@ impl Curve {
         least.1
     }
 
-    /// Timeouts of two retries after a timeout at the start of `bin`. Each timeout takes the
-    /// earlier attempts of the message into account: after a slow retry, it is more likely that the
+    /// Timeouts of the two retries that follow a first attempt, in octaves above the forecast. The
+    /// timeout of the first attempt is the lower edge of `bin`. Each timeout takes the earlier
+    /// attempts of the message into account: after a slow retry, it is more likely that the
     /// slowness lasts.
     fn ladder(&self, bin: usize, retries: &Retries, tail: f64) -> [f64; 2] {
         let fresh = self.renewed(bin, retries.connect);
@@ -285,7 +287,7 @@ pub(super) fn weighed(
     ]
 }
 
-/// Start of the first bin, two octaves below the forecast.
+/// Lower edge of the first bin, two octaves below the forecast.
 const FIRST_EDGE: f64 = 0.25;
 
 /// A share or a count that is practically 0.
@@ -294,8 +296,9 @@ const NEGLIGIBLE: f64 = 1e-9;
 /// Share of attempts for which the response counts as missing: one in a thousand.
 const RARE: f64 = 1e-3;
 
-/// Range of the backstop in octaves: 8 to 64 times the forecast.
+/// Smallest backstop, in octaves above the forecast: 8 times the forecast.
 const BACKSTOP_MIN: f64 = 3.0;
+/// Largest backstop, in octaves above the forecast: 64 times the forecast.
 const BACKSTOP_MAX: f64 = 6.0;
 
 /// Largest share that a timeout may cut off.

@@ -214,8 +214,9 @@ impl ResponseTimeModel {
 /// messages.
 const SURPRISE_MAX: f64 = 1.0;
 
-/// Variance of an innovation below which a forecast counts as certain. The unit is the variance of
-/// a response. So the response contributes 1, and a certain forecast contributes less than 0.5.
+/// A forecast counts as certain if the variance of its innovation is below this number. The unit is
+/// the variance of a response. The variance of an innovation is the sum of 1 for the response and
+/// the variance of the forecast. So the variance of a certain forecast is below 0.5.
 const SURE: f64 = 1.5;
 
 /// Variance by which the level drifts from response to response. This variance leads to a gain of

@@ -159,7 +159,8 @@ fn the_session_ends_if_the_sender_disconnects_or_falls_silent() {
     assert!(matches!(&ended, Err(SessionError::ConnectionLost(ControlError::Timeout { .. }))), "{ended:?}");
 }
 
-/// Size in bytes of a sparse file. Reading this file takes hours, as data or as a hole.
+/// Size in bytes of a sparse file. A receiver that reads all bytes of this file needs hours, even
+/// if the whole file is a hole.
 const SPARSE_BYTES: u64 = 4 << 40;
 
 /// Returns a receiver that compares its file with a file of these extents, and the sender's

@@ -52,7 +52,8 @@ struct Member {
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
     seq: u64,
-    /// Storage time by the servers, to the nanosecond; `None` if the servers did not send the time.
+    /// Time at which the servers stored the message, by their clock, to the nanosecond; `None` if
+    /// the servers did not send this time.
     stored_at: Option<String>,
 }
 

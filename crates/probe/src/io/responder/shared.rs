@@ -120,7 +120,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct SignedCaller {
     pub(super) name: String,
-    /// A time before the signature was verified.
+    /// Time that was read before the signature of the station was verified.
     pub(super) signed_at: Instant,
 }
 

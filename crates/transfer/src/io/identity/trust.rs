@@ -145,7 +145,8 @@ impl Pinned {
     }
 }
 
-/// Never used, because TLS 1.2 is disabled.
+/// Error of the functions that verify signatures of TLS 1.2. These functions are never called,
+/// because TLS 1.2 is disabled.
 const NO_TLS12: Error = Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered);
 
 impl ServerCertVerifier for Pinned {

@@ -33,7 +33,7 @@ pub struct ReceiveConfig {
     pub udp_ports: Option<RangeInclusive<u16>>,
     /// Directory that files are received into.
     pub directory: PathBuf,
-    /// Limits and options of that directory.
+    /// Limits and options for the files that are received into `directory`.
     pub destination: DestinationConfig,
     /// Certificate of the receiver. `None` means that a new certificate is created.
     pub identity: Option<Identity>,

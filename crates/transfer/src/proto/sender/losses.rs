@@ -24,7 +24,8 @@ pub(super) struct LossDetector {
     is_whole: bool,
     /// Values of `settled` at the end of the sender's last round, and at the end of the round
     /// before. If no round ends for two round-trip times, the values are updated nevertheless. Lost
-    /// packets below `round_ends[1]` are forgotten; later lost packets may still arrive.
+    /// packets below the index `round_ends[1]` are forgotten. Lost packets from this index on may
+    /// still arrive, and are kept if there is room for them.
     round_ends: [u64; 2],
     /// Time when `round_ends` changed last.
     round_ended: Duration,
