@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -46,9 +46,9 @@ impl Output {
         *all += text;
         let command = command(std::env::args().skip(1));
         let text = match fs::read_to_string(page) {
-            Ok(old) if old.contains(SECTION) => with_section(&old, &all, &command).with_context(|| {
-                format!("{} has no lines `{SECTION}{command} -->` and `{END}`", page.display())
-            })?,
+            Ok(old) if old.contains(SECTION) => {
+                with_section(&old, &all, &command).with_context(|| page.display().to_string())?
+            }
             _ => with_head(&all, &command),
         };
         fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
@@ -90,14 +90,20 @@ fn with_head(text: &str, command: &str) -> String {
 }
 
 /// Replaces the section of this command in a page that also has text written by hand. The section
-/// is between the lines `<!-- scripts/lab COMMAND -->` and `<!-- end -->`. Returns `None` if the
-/// page has no such section.
-fn with_section(page: &str, text: &str, command: &str) -> Option<String> {
-    let begin = format!("{SECTION}{command} -->\n");
-    let (before, rest) = page.split_once(&begin)?;
-    let (_, after) = rest.split_once(END)?;
+/// is between the lines `<!-- scripts/lab COMMAND -->` and `<!-- end -->`.
+fn with_section(page: &str, text: &str, command: &str) -> anyhow::Result<String> {
     let (_, rest) = split_title(text);
-    Some(format!("{before}{begin}{}\n\n{}\n{END}{after}", provenance(command), rest.trim()))
+    replace_section(page, SECTION, command, &format!("{}\n\n{}", provenance(command), rest.trim()))
+}
+
+/// Replaces the text between the line that has `start`, `name` and ` -->`, and the next line
+/// `<!-- end -->`. No further section with this `start` may begin in between.
+pub(crate) fn replace_section(page: &str, start: &str, name: &str, text: &str) -> anyhow::Result<String> {
+    let begin = format!("{start}{name} -->\n");
+    let (before, rest) = page.split_once(&begin).with_context(|| format!("no line {}", begin.trim()))?;
+    let (old, after) = rest.split_once(END).with_context(|| format!("no {END} after {}", begin.trim()))?;
+    ensure!(!old.contains(start), "no {END} after {}", begin.trim());
+    Ok(format!("{before}{begin}{text}\n{END}{after}"))
 }
 
 /// Title of a text, and the rest of the text.
@@ -125,7 +131,7 @@ fn provenance(command: &str) -> String {
 const SECTION: &str = "<!-- scripts/lab ";
 
 /// Line that ends a section of a page.
-pub(crate) const END: &str = "<!-- end -->";
+const END: &str = "<!-- end -->";
 
 /// Name of a value on the command line and in rows.
 pub(crate) fn name(value: impl ValueEnum) -> String {
@@ -156,13 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn a_section_of_a_page_is_replaced_and_the_text_around_it_stays() {
+    fn a_section_of_a_page_is_replaced_and_the_text_around_it_stays() -> anyhow::Result<()> {
         let page = "# Why\n\n<!-- scripts/lab plan DIR -->\nold\n<!-- end -->\n\nRead so.\n";
-        let new = with_section(page, "# Rows\n\n| a |\n", "plan DIR").unwrap();
+        let new = with_section(page, "# Rows\n\n| a |\n", "plan DIR")?;
         assert!(new.starts_with("# Why\n\n<!-- scripts/lab plan DIR -->\nWritten by `scripts/lab plan DIR`"));
         assert!(new.ends_with("\n\n| a |\n<!-- end -->\n\nRead so.\n"), "{new}");
-        assert_eq!(with_section(&new, "# Rows\n\n| a |\n", "plan DIR"), Some(new.clone()));
-        assert_eq!(with_section(page, "| a |\n", "plan OTHER"), None);
+        assert_eq!(with_section(&new, "# Rows\n\n| a |\n", "plan DIR")?, new);
+        assert!(with_section(page, "| a |\n", "plan OTHER").is_err());
+        // The end of the first section is missing: nothing is replaced.
+        let damaged = "<!-- scripts/lab plan DIR -->\nText.\n<!-- scripts/lab plan B -->\n<!-- end -->\n";
+        assert!(with_section(damaged, "| a |\n", "plan DIR").is_err());
+        Ok(())
     }
 
     #[test]

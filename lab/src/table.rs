@@ -123,7 +123,7 @@ impl Section {
 /// A share in percent, without the sign; small ones with one decimal more.
 pub(crate) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
-    if percent < 0.995 && percent > 0.0 { format!("{percent:.2}") } else { format!("{percent:.1}") }
+    if 0.0 < percent && percent < 0.995 { format!("{percent:.2}") } else { format!("{percent:.1}") }
 }
 
 /// A number with this many decimals; a dash if there is none.

@@ -61,6 +61,12 @@ def test_the_asyncio_program_has_ten_lines_and_prints_each_answer(server):
     assert timeout_in(lines[-1]) < 45.0
 
 
+def test_the_program_of_the_whole_project_prints_each_answer_and_names_its_extra(server):
+    done = run(runnable("README.md")[0], server.url)
+    assert len(done.stdout.splitlines()) == 20, done.stderr
+    assert "pip install './bindings/python[httpx]'" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_forecasting_program_prints_a_forecast():
     program = next(program for program in PROGRAMS if "Forecaster()" in program)
     done = run(program)
@@ -82,7 +88,7 @@ def is_program(lines):
 
 def run(program, *arguments):
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", program, *arguments], capture_output=True, text=True, timeout=LIMIT_S
     )
 
 

@@ -2,7 +2,7 @@
 //! predictable.
 //!
 //! The method of comparison is from Krintz and Wolski, "JavaNws: The Network Weather Service for
-//! the Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this verb
+//! the Desktop" (2000), §4 and §5. The paper compares measurements by C and by Java; this verb
 //! compares any two series.
 
 mod print;

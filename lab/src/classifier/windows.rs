@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use barograph_loss::{Evidence, Label, LabelledWindow, Meter, Signature, TableReader};
 use flate2::read::MultiGzDecoder;
 
-use crate::output::END;
+use crate::output::replace_section;
 
 pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let folder = named.unwrap_or(Path::new("../shared/signatures"));
@@ -193,22 +193,14 @@ impl Report {
         let mut text =
             fs::read_to_string(&summary).with_context(|| format!("cannot read {}", summary.display()))?;
         for (name, tables) in &self.short {
-            text = replaced(&text, name, tables).with_context(|| summary.display().to_string())?;
+            text = replace_section(&text, "<!-- classifier: ", name, tables)
+                .with_context(|| summary.display().to_string())?;
         }
         let page = folder.join(ALL_TABLES_PAGE);
         let about = format!("<!-- Made by `{command}`; {SUMMARY_PAGE} explains the tables. -->\n\n");
         fs::write(&page, about + &self.all).with_context(|| format!("cannot write {}", page.display()))?;
         fs::write(&summary, text).with_context(|| format!("cannot write {}", summary.display()))
     }
-}
-
-/// Replaces the tables between the marks of this name.
-fn replaced(text: &str, name: &str, tables: &str) -> anyhow::Result<String> {
-    let mark = format!("<!-- classifier: {name} -->\n");
-    let (before, rest) = text.split_once(&mark).with_context(|| format!("no line {}", mark.trim()))?;
-    let (old, after) = rest.split_once(END).with_context(|| format!("no {END} after {}", mark.trim()))?;
-    ensure!(!old.contains("<!-- classifier"), "no {END} after {}", mark.trim());
-    Ok(format!("{before}{mark}{tables}\n{END}{after}"))
 }
 
 const SUMMARY_PAGE: &str = "classifier.md";

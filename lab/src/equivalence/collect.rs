@@ -137,7 +137,7 @@ impl PairedSamples {
     /// Reason to stop because too many pairs failed, if so.
     pub(crate) fn too_many_failures(&self, quantity: Quantity) -> Option<String> {
         let Self { tried, failed, last_error, .. } = self;
-        let is_much = *failed > FAILURES_MAX && FAILURES_SHARE_MAX * f64::from(*tried) < f64::from(*failed);
+        let is_much = *failed > FAILURES_MAX && f64::from(*failed) > FAILURES_SHARE_MAX * f64::from(*tried);
         is_much.then(|| {
             format!("{failed} of {tried} pairs of {} failed; the last by {last_error}", quantity.as_str())
         })

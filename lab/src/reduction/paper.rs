@@ -244,7 +244,7 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
     let (height, at) = highest(14..18);
     let valley = (first..at).map(|from| bin(f64::from(from))).fold(f64::INFINITY, f64::min);
     // Half as high again as the valley before it, and at least one reduction in a hundred.
-    let holds = 1.5 * valley < height && height >= 0.01;
+    let holds = height > 1.5 * valley && height >= 0.01;
     let (beyond, late) = highest(11..60);
     let numbers = format!(
         "Of its times, {:.1} % lie in the fullest second from 14 to 18 s, {:.1} % in the emptiest second between it and \

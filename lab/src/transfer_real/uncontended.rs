@@ -201,15 +201,7 @@ impl SubjectResult {
 /// An end without a digest has one thread. It is pinned like the raw limit's, except in two rows
 /// that run as other programs do. With a digest it has two threads, which the scheduler places.
 fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
-    let sealed = Ours {
-        is_sealed: true,
-        classify_losses: true,
-        is_hashed: false,
-        is_cold: false,
-        sender_cpu: None,
-        receiver_cpu: None,
-        ..Ours::new(ControllerKind::DEFAULT)
-    };
+    let sealed = Ours::new(ControllerKind::DEFAULT);
     let clear = Ours { is_sealed: false, ..sealed };
     let pinned =
         |flow: Ours| Ours { sender_cpu: Some(cpus.sender), receiver_cpu: Some(cpus.receiver), ..flow };

@@ -118,6 +118,13 @@ impl LocalConfig {
         self.series_max / forwarded::MEMBER_DIVISOR
     }
 
+    /// Bytes that a full archive still has after the oldest records were removed. Each origin
+    /// keeps an equal share of these bytes, or less if it needs less.
+    #[must_use]
+    pub fn kept_bytes_min(&self) -> u64 {
+        self.keep_bytes - (self.keep_bytes as f64 * sweep::PART_MIN) as u64
+    }
+
     fn check(&self) -> Result<(), EngineError> {
         for (what, duration) in [("commit interval", self.commit_interval), ("deadline", self.deadline)] {
             if duration > WAIT_MAX {

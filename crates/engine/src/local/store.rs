@@ -260,7 +260,7 @@ impl Index {
     /// Returns the reason to refuse the batch, if there is one.
     fn refusal(&self, batch: &[Record], mode: AppendMode, cutoff_unix_ns: i64) -> Option<EngineError> {
         self.is_excluded(batch)
-            .or_else(|| self.forwarded(batch).filter(|_| mode == AppendMode::Numbered))
+            .or_else(|| if mode == AppendMode::Numbered { self.forwarded(batch) } else { None })
             .or_else(|| self.is_out_of_reach(batch))
             .or_else(|| self.too_old(batch, cutoff_unix_ns))
             .or_else(|| self.too_large(batch))
@@ -563,8 +563,7 @@ fn count_by_source(series: &HashMap<SeriesId, i64>) -> HashMap<HostId, usize> {
 /// Keys of the origins that forwarded records to this archive. The first such record creates the
 /// table.
 fn forwarded_origins(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
-    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'forwarded'";
-    if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
+    if !connection.table_exists(None::<&str>, "forwarded")? {
         return Ok(HashSet::new());
     }
     let mut statement = connection.prepare("SELECT origin FROM forwarded")?;

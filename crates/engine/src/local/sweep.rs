@@ -356,7 +356,7 @@ const SAMPLES: i64 = 4000;
 
 /// Smallest fraction of all bytes to remove after one estimate, because an archive that exceeds its
 /// limit by little would otherwise need many estimates.
-const PART_MIN: f64 = 1.0 / 8.0;
+pub(super) const PART_MIN: f64 = 1.0 / 8.0;
 
 /// Largest number of removal steps before the shares are estimated again.
 const SAMPLE_STEPS: u32 = 16;

@@ -258,7 +258,7 @@ fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, f
                     failures.contains(&error.failure),
                     "{experiment:?} with a peer that {name}: {error:?}"
                 );
-                assert!(error.after_s <= took.as_secs_f64() && error.after_s > 0.0, "{error:?}");
+                assert!(0.0 < error.after_s && error.after_s <= took.as_secs_f64(), "{error:?}");
                 let limit_s = DEADLINE.as_secs_f64();
                 assert!(
                     error.failure != Failure::TimedOut || error.after_s + 0.01 >= limit_s,

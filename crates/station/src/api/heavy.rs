@@ -197,8 +197,8 @@ enum SharedResponseState {
     New(OwnedMutexGuard<Option<SharedResponse>>, ReadPermit),
 }
 
-/// Waits for the permit to make a response. The limits of this caller apply, unless the response is
-/// for all callers (`is_for_all`).
+/// Waits for the permit to make a response. The limit of this caller's unread responses always
+/// applies. The caller's other limits apply unless the response is for all callers (`is_for_all`).
 async fn acquire(
     shared: &ApiState,
     remote: &RemoteEnd,

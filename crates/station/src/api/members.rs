@@ -169,6 +169,6 @@ fn refusal(error: MembersError) -> ApiRefusal {
     ApiRefusal::new(status, error.to_string())
 }
 
-/// Longest time that an answer waits until a removal is written. A disk that is slower than this
-/// delays the answer, but the removal itself has taken effect.
+/// Longest time that an answer waits until a removal is written: a busy disk takes seconds. After
+/// this time the answer is sent without the write; the removal itself has taken effect.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -128,7 +128,11 @@ fn callers() -> String {
 fn members() -> String {
     let config = Config::default();
     let archive = LocalConfig::new(std::path::Path::new("archive"));
-    let archive = LocalConfig { series_max: archive.series_max.max(2 * config.series_max), ..archive };
+    let archive = LocalConfig {
+        series_max: archive.series_max.max(2 * config.series_max),
+        keep_bytes: config.keep_bytes,
+        ..archive
+    };
     let rows = [
         ["members".into(), format!("{MEMBERS_MAX} in all"), String::new()],
         [
@@ -175,8 +179,8 @@ fn members() -> String {
             "`limits.series_max`".into(),
         ],
         [
-            "space in a full archive: the largest stations lose their oldest records first".into(),
-            format!("at least 7/8 of {} GiB ÷ number of stations", config.keep_bytes >> 30),
+            "space in a full archive: the largest origins lose their oldest records first".into(),
+            format!("at least {} MiB ÷ number of origins", archive.kept_bytes_min() >> 20),
             "`archive.keep_bytes`".into(),
         ],
         [

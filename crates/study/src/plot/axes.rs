@@ -98,7 +98,7 @@ fn magnitude(number: f64) -> i32 {
 /// The label of `number` on a linear axis of this range. The library Plotters adds up steps, so its
 /// number for zero may have a rounding error; such a number gets the label 0.
 pub(crate) fn tick_label(number: f64, range: &Range<f64>) -> String {
-    let has_zero = range.start <= 0.0 && range.end >= 0.0;
+    let has_zero = range.start <= 0.0 && 0.0 <= range.end;
     let is_rounding = number.abs() < (range.end - range.start) * ROUNDING;
     axis_number(if has_zero && is_rounding { 0.0 } else { number })
 }

@@ -115,17 +115,17 @@ impl LossAttributor {
             self.classify_window(context, missing.index, attributed);
         }
         self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), attributed);
-        let (told, cause) = match missing.evidence.host_drops {
+        let (reported, cause) = match missing.evidence.host_drops {
             Some(false) => (ReportedCause::Network, Some(Cause::Network)),
             Some(true) if self.trusts => (ReportedCause::Claimed, Some(Cause::Host)),
             Some(true) | None => (ReportedCause::Nothing, None),
         };
-        self.window.push(Gap { missing, told });
-        if told == ReportedCause::Nothing {
+        self.window.push(Gap { missing, reported });
+        if reported == ReportedCause::Nothing {
             self.waits_from = self.waits_from.or(Some(missing.index));
         }
         attributed.extend(cause.map(|cause| AttributedLoss { missing, cause, is_taken_back: false }));
-        if told != ReportedCause::Network {
+        if reported != ReportedCause::Network {
             let soonest = context.now + context.rtt / 2;
             let at =
                 self.classified_at.map_or(soonest, |classified_at| soonest.max(classified_at + context.rtt));
@@ -140,7 +140,7 @@ impl LossAttributor {
         self.window.ack_lost(index, bytes)
     }
 
-    /// Judges the window if it is due. Packets below `settled` arrived or were declared lost.
+    /// Classifies the window if it is due. Packets below `settled` arrived or were declared lost.
     pub fn poll(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
         if self.due.is_some_and(|due| due <= context.now) {
             self.classify_window(context, settled, attributed);

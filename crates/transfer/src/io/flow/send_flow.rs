@@ -260,9 +260,9 @@ impl SendLoop {
     /// Shortens datagrams if no feedback ever came, or if feedback stopped: the path may drop
     /// packets of the present length without a report.
     fn shrink_without_feedback(&mut self, silence: Duration) {
-        let patience =
+        let shrink_after =
             if self.sender.stats().acked_bytes == 0 { SHRINK_AFTER_FIRST } else { SHRINK_AFTER_LATER };
-        if patience < silence {
+        if silence > shrink_after {
             self.shrink(DATAGRAM_BYTES_MIN);
         }
     }

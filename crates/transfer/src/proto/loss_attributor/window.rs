@@ -23,7 +23,7 @@ pub(super) struct Window {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     pub(super) missing: UnattributedLoss,
-    pub(super) told: ReportedCause,
+    pub(super) reported: ReportedCause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +44,14 @@ impl Gap {
 impl Window {
     /// Whether every loss has a cause, and no claim still has to be checked.
     pub(super) fn is_attributed(&self) -> bool {
-        self.gaps.iter().all(|gap| matches!(gap.told, ReportedCause::Host | ReportedCause::Network))
+        self.gaps.iter().all(|gap| matches!(gap.reported, ReportedCause::Host | ReportedCause::Network))
     }
 
     pub(super) fn push(&mut self, gap: Gap) {
         match self.gaps.back_mut() {
             Some(last)
                 if last.end() == gap.missing.index
-                    && (last.told, last.missing.evidence) == (gap.told, gap.missing.evidence) =>
+                    && (last.reported, last.missing.evidence) == (gap.reported, gap.missing.evidence) =>
             {
                 last.missing.packets = last.missing.packets.saturating_add(gap.missing.packets);
                 last.missing.bytes += gap.missing.bytes;
@@ -67,7 +67,7 @@ impl Window {
             // If the window's start would cut a run, begin the window after this run, because the
             // classifier was not fitted on parts of runs.
             self.start = self.start.max(gap.end());
-            if gap.told == ReportedCause::Nothing {
+            if gap.reported == ReportedCause::Nothing {
                 attributed.push(AttributedLoss {
                     missing: gap.missing,
                     cause: Cause::Unknown,
@@ -88,7 +88,7 @@ impl Window {
         };
         let before = (index - gap.missing.index) as u32;
         let after = gap.missing.packets.saturating_sub(before + 1);
-        let told = gap.told;
+        let reported = gap.reported;
         // All packets of a run are full, except the object's last one.
         let rest = gap.missing.bytes.saturating_sub(bytes);
         let bytes_before = rest * u64::from(before) / u64::from((before + after).max(1));
@@ -99,9 +99,9 @@ impl Window {
             (0, 0) => drop(self.gaps.remove(at)),
             (0, _) => gap.missing = behind,
             (_, 0) => {}
-            _ => self.gaps.insert(at + 1, Gap { missing: behind, told }),
+            _ => self.gaps.insert(at + 1, Gap { missing: behind, reported }),
         }
-        match told {
+        match reported {
             ReportedCause::Nothing => None,
             ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
             ReportedCause::Network => Some(Cause::Network),
@@ -143,17 +143,18 @@ impl Window {
                 Cause::Host if is_short && !is_claimed => Cause::Unknown,
                 cause => cause,
             };
-            let is_taken_back = gap.told == ReportedCause::Claimed && is_disbelieved && cause != Cause::Host;
-            if gap.told == ReportedCause::Nothing || is_taken_back {
+            let is_taken_back =
+                gap.reported == ReportedCause::Claimed && is_disbelieved && cause != Cause::Host;
+            if gap.reported == ReportedCause::Nothing || is_taken_back {
                 attributed.push(AttributedLoss { missing: gap.missing, cause, is_taken_back });
             }
-            gap.told = match gap.told {
+            gap.reported = match gap.reported {
                 ReportedCause::Claimed if !is_taken_back => ReportedCause::Host,
                 ReportedCause::Nothing | ReportedCause::Claimed if cause == Cause::Host => {
                     ReportedCause::Host
                 }
                 ReportedCause::Nothing | ReportedCause::Claimed => ReportedCause::Network,
-                told => told,
+                reported => reported,
             };
         }
         (claims > 0).then_some(is_disbelieved)

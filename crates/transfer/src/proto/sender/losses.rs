@@ -97,7 +97,7 @@ impl LossDetector {
         object: &mut Object,
         mut lost: impl FnMut(UnattributedLoss),
     ) {
-        let missing_below = coverage.map_or(0, |coverage| self.cover(&coverage, sent_packets));
+        let missing_below = coverage.map_or(0, |coverage| self.cover(coverage, sent_packets));
         let acked_to = sent_packets.acked_to();
         let mut run: Option<UnattributedLoss> = None;
         let mut range = 0..0;
@@ -139,10 +139,10 @@ impl LossDetector {
     ///
     /// A round of feedback with many gaps takes several datagrams. If one of these datagrams is
     /// lost, the packets that this datagram covered must not count as missing.
-    fn cover(&mut self, coverage: &Coverage, sent_packets: &SentPackets) -> u64 {
+    fn cover(&mut self, coverage: Coverage, sent_packets: &SentPackets) -> u64 {
         let Coverage { indices: covered, is_next } = coverage;
         let is_first = sent_packets.next_open(self.settled..covered.start).is_none();
-        self.is_whole = is_first || self.is_whole && *is_next && covered.start <= self.covered_to;
+        self.is_whole = is_first || self.is_whole && is_next && covered.start <= self.covered_to;
         if !self.is_whole {
             return 0;
         }
