@@ -98,7 +98,7 @@ impl Files {
 
     /// Converts an SQLite error of an archive that is being opened, where no caller waits for
     /// space.
-    fn error_at_opening(&self, error: &rusqlite::Error) -> EngineError {
+    pub(super) fn error_at_opening(&self, error: &rusqlite::Error) -> EngineError {
         // Without disk space for the index of the write-ahead log, SQLite cannot even read the
         // archive.
         if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || lacks_index(error) {
@@ -258,7 +258,7 @@ pub fn describe_io_error(error: &io::Error) -> String {
     }
 }
 
-/// Free space that a new archive needs: 140 KB with its log, and one block for each small file in
+/// Free space that a new archive needs: 150 KB with its log, and one block for each small file in
 /// the directory.
 const ROOM: &str = "1 MiB";
 

@@ -90,6 +90,13 @@ pub struct LocalConfig {
     /// subscriber gets [`EngineError::Lagged`] and continues with the newest records. Default: 10
     /// 000, an hour of a busy station.
     pub lag: u64,
+    /// Stations that may have forwarded records to an archive of an earlier version. Earlier
+    /// versions did not mark the origins of forwarded records.
+    ///
+    /// When this version opens such an archive for the first time, it marks each origin of the
+    /// archive that is in this list; see [`Local::has_forwarded`]. Later opens ignore the list.
+    /// Default: empty.
+    pub forwarders: Vec<HostId>,
 }
 
 impl LocalConfig {
@@ -103,6 +110,7 @@ impl LocalConfig {
             series_max: 100_000,
             deadline: Duration::from_secs(30),
             lag: 10_000,
+            forwarders: Vec::new(),
         }
     }
 
@@ -235,7 +243,7 @@ impl Local {
         config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
         let retention = Retention { keep: config.keep, keep_bytes: config.keep_bytes };
-        let store = Store::open(Arc::clone(&files), retention, config.series_max)?;
+        let store = Store::open(Arc::clone(&files), retention, config.series_max, &config.forwarders)?;
         let reader = Reader::open(files)?;
         let (commands, receiver) = mpsc::channel();
         let (head, watcher) = watch::channel(store.index().map_or(0, |index| index.cursor));
@@ -429,6 +437,16 @@ impl Local {
         self.store(batch, AppendMode::Numbered).await.map(drop)
     }
 
+    /// Returns whether `origin` ever forwarded a record to this archive
+    /// ([`append_forwarded`](Self::append_forwarded)). A refused record does not count.
+    ///
+    /// # Errors
+    /// [`EngineError::Unavailable`] if the archive cannot be read; [`EngineError::Corrupt`] if it
+    /// is damaged.
+    pub async fn has_forwarded(&self, origin: &HostId) -> Result<bool, EngineError> {
+        self.reader.has_forwarded(origin).await
+    }
+
     async fn store(&self, batch: &[Record], mode: AppendMode) -> Result<ForwardedCounts, EngineError> {
         let bytes = check_batch(batch)?;
         if batch.is_empty() {
@@ -473,6 +491,9 @@ impl Engine for Local {
         Ok(())
     }
 
+    /// Does not check whether a different station numbers the records of an origin. For records
+    /// that a caller numbers, use [`Local::append_numbered`]: if an origin forwards records with
+    /// the same numbers to this archive, these records count as repetitions and are not stored.
     async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         self.store(batch, AppendMode::AllOrNothing).await.map(drop)
     }

@@ -96,6 +96,20 @@ impl Reader {
         .await
     }
 
+    /// Returns whether `origin` ever forwarded a record to this archive.
+    pub(super) async fn has_forwarded(&self, origin: &HostId) -> Result<bool, EngineError> {
+        let origin = origin.clone();
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT EXISTS (
+                     SELECT 1 FROM forwarded JOIN origin ON origin.id = forwarded.origin WHERE name = ?1
+                 )",
+            )?;
+            statement.query_row([origin.as_str()], |row| row.get(0))
+        })
+        .await
+    }
+
     pub(super) async fn series_presence(
         &self,
         all: Vec<SeriesId>,

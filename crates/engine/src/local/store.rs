@@ -87,10 +87,12 @@ impl Store {
         files: Arc<Files>,
         retention: Retention,
         series_max: usize,
+        forwarders: &[HostId],
     ) -> Result<Self, EngineError> {
         let mut connection = files.open()?;
         repair::sequences(&mut connection).map_err(|error| files.error(&error))?;
-        let index = Index::load(&connection, None, series_max).map_err(|error| files.error(&error))?;
+        let index = Index::load_first(&mut connection, series_max, forwarders)
+            .map_err(|error| files.error_at_opening(&error))?;
         let clock = RetentionClock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
         Ok(Self { files, connection, retention, series_max, clock, spool: None, index: Some(index) })
     }
@@ -191,6 +193,23 @@ impl Store {
 }
 
 impl Index {
+    /// Reads the index of an archive that is being opened. If the archive has no table `forwarded`,
+    /// creates the table and marks `forwarders`. All changes are one transaction, so a damaged
+    /// archive stays unchanged.
+    fn load_first(
+        connection: &mut Connection,
+        series_max: usize,
+        forwarders: &[HostId],
+    ) -> rusqlite::Result<Self> {
+        let transaction = connection.transaction()?;
+        if !transaction.table_exists(None::<&str>, "forwarded")? {
+            create_forwarded(&transaction, forwarders)?;
+        }
+        let index = Self::load(&transaction, None, series_max)?;
+        transaction.commit()?;
+        Ok(index)
+    }
+
     fn load(
         connection: &Connection,
         spool: Option<SpoolConfig>,
@@ -414,7 +433,6 @@ impl Index {
     ) -> rusqlite::Result<()> {
         let origin = self.origin(transaction, name)?;
         if !origin.is_forwarded {
-            transaction.execute_batch(FORWARDED_TABLE)?;
             transaction.execute("INSERT INTO forwarded VALUES (?1)", [origin.id])?;
             origin.is_forwarded = true;
         }
@@ -560,12 +578,21 @@ fn count_by_source(series: &HashMap<SeriesId, i64>) -> HashMap<HostId, usize> {
     counts
 }
 
-/// Keys of the origins that forwarded records to this archive. The first such record creates the
-/// table.
-fn forwarded_origins(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
-    if !connection.table_exists(None::<&str>, "forwarded")? {
-        return Ok(HashSet::new());
+/// Creates the table of the origins that forwarded records to this archive, and marks each origin
+/// of the archive that is in `forwarders`.
+fn create_forwarded(transaction: &Transaction<'_>, forwarders: &[HostId]) -> rusqlite::Result<()> {
+    transaction.execute_batch(FORWARDED_TABLE)?;
+    // A name may be in the list twice.
+    let mut mark =
+        transaction.prepare("INSERT OR IGNORE INTO forwarded SELECT id FROM origin WHERE name = ?1")?;
+    for host in forwarders {
+        mark.execute([host.as_str()])?;
     }
+    Ok(())
+}
+
+/// Keys of the origins that forwarded records to this archive.
+fn forwarded_origins(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
     let mut statement = connection.prepare("SELECT origin FROM forwarded")?;
     let keys = statement.query_map([], |row| row.get(0))?;
     keys.collect()
@@ -596,7 +623,7 @@ pub(super) fn wall_unix_ns() -> i64 {
 
 /// Table of the origins that forwarded records. The table is not part of `schema.sql`, because
 /// archives of earlier versions do not have it.
-const FORWARDED_TABLE: &str = "CREATE TABLE IF NOT EXISTS forwarded (origin INTEGER PRIMARY KEY) STRICT";
+const FORWARDED_TABLE: &str = "CREATE TABLE forwarded (origin INTEGER PRIMARY KEY) STRICT";
 
 /// Largest number of origins: ten times the number of stations in the largest mesh that the engine
 /// is designed for.

@@ -60,9 +60,14 @@ pub(super) async fn register(
 /// removal over the entry of `host`. If the station still renews its registration, that
 /// registration ends.
 ///
-/// The removal and its mark have the same identifier. A station is removed while its own key has
-/// the mark of its removal. The mark alone proves nothing, because the station can write it. The
-/// removal alone proves nothing either: when the station registers again, it overwrites the mark.
+/// A station is removed while its own key has the mark of its removal. The mark alone proves
+/// nothing, because the station can write it. The removal alone proves nothing either: when the
+/// station registers again, it overwrites the mark. So if this function ends after the first write,
+/// the station is not removed, and the caller must repeat the removal.
+///
+/// Two archives may remove a station at the same time. The keys may then have the removal of one
+/// archive and the mark of the other archive, so readers do not compare the identifiers of the two
+/// messages. Readers of earlier versions require that the identifiers are equal.
 pub(super) async fn remove(connection: &NatsConnection, host: &HostId) -> Result<(), EngineError> {
     streams::ensure(connection).await?;
     let mut headers = HeaderMap::new();

@@ -175,7 +175,6 @@ impl Watcher {
         }
         // Set the position even if it is lower: numbers start again if the bucket was recreated.
         self.position = position;
-        now.keep_marked_removals();
         now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
         let mut events = self.members.changes_to(&now);

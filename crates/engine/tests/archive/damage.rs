@@ -14,7 +14,7 @@ type Damage = fn(&Path);
 
 #[test]
 fn a_file_that_is_not_an_archive_is_refused_and_unchanged() {
-    let cases: [(&str, Damage); 7] = [
+    let cases: [(&str, Damage); 8] = [
         ("text", |path| fs::write(path, "time_s,value\n1,2\n".repeat(1000)).unwrap()),
         ("a short text", |path| fs::write(path, "x").unwrap()),
         ("an empty file beside a log", |path| {
@@ -39,6 +39,11 @@ fn a_file_that_is_not_an_archive_is_refused_and_unchanged() {
         ("an archive without its counters", |path| {
             fill(path);
             Connection::open(path).unwrap().execute_batch("DELETE FROM archive").unwrap();
+        }),
+        ("an archive of an earlier version without its counters", |path| {
+            fill(path);
+            let remove = "DELETE FROM archive; DROP TABLE forwarded";
+            Connection::open(path).unwrap().execute_batch(remove).unwrap();
         }),
     ];
     for (what, make) in cases {

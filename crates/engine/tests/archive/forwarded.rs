@@ -43,6 +43,63 @@ async fn a_caller_cannot_number_records_of_an_origin_that_forwards_records() {
     engine.append(&[record(3)]).await.unwrap();
 }
 
+/// Archives of earlier versions have no table `forwarded`.
+#[tokio::test]
+async fn an_archive_of_an_earlier_version_marks_its_forwarders_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let open_with = |forwarders: &[&str]| {
+        let forwarders = forwarders.iter().map(|host| name(host)).collect();
+        Local::open(barograph_engine::LocalConfig { forwarders, ..config(directory.path()) }).unwrap()
+    };
+    let of = |origin: &str, seq: u64| Record { origin: name(origin), ..record(seq) };
+    let denied = |result| matches!(result, Err(EngineError::Denied(_)));
+    // A new archive is empty, so the list has no effect.
+    let engine = open_with(&["b", "c"]);
+    engine.append_numbered(&[of("c", 1)]).await.unwrap();
+    engine.append_forwarded(&series_each("b", 1..=10)).await.unwrap();
+    assert_eq!(engine.has_forwarded(&name("b")).await, Ok(true));
+    assert_eq!(engine.has_forwarded(&name("c")).await, Ok(false));
+    drop(engine);
+    let archive = Connection::open(directory.path().join(Local::FILE)).unwrap();
+    archive.execute_batch("DROP TABLE forwarded").unwrap();
+    drop(archive);
+
+    // The archive has no record of `d`.
+    let engine = open_with(&["b", "d", "b"]);
+    assert!(denied(engine.append_numbered(&series_each("b", 11..=11)).await));
+    engine.append_numbered(&[of("c", 2)]).await.unwrap();
+    engine.append_numbered(&[of("d", 1)]).await.unwrap();
+    drop(engine);
+    let engine = open_with(&["c"]);
+    engine.append_numbered(&[of("c", 3)]).await.unwrap();
+    for (host, expected) in [("b", true), ("c", false), ("d", false), ("unknown", false)] {
+        assert_eq!(engine.has_forwarded(&name(host)).await, Ok(expected), "{host}");
+    }
+    // A copy has the marks.
+    let copy = tempfile::tempdir().unwrap();
+    engine.backup(&copy.path().join(Local::FILE)).await.unwrap();
+    let copied = open(copy.path());
+    assert!(denied(copied.append_numbered(&series_each("b", 11..=11)).await));
+    copied.append_numbered(&[of("c", 4)]).await.unwrap();
+}
+
+/// An archive of a mesh on NATS stores the records of all stations from the stream. An application
+/// of this archive cannot use the numbers of such a station.
+#[tokio::test]
+async fn a_caller_cannot_use_the_next_number_of_a_forwarding_station() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let south = |seq: u64| series_each("south", seq..=seq).remove(0);
+    engine.append_forwarded(&[south(5)]).await.unwrap();
+    let forged = Record { series: SeriesId { source: name("z"), ..series("x") }, ..south(6) };
+    let refused = engine.append_numbered(std::slice::from_ref(&forged)).await;
+    assert!(matches!(refused, Err(EngineError::Denied(_))), "{refused:?}");
+    assert_eq!(engine.append_forwarded(&[south(6)]).await, Ok(counts(1, 0, 0)));
+    // A plain append has no such check: the station's own record then counts as a repetition.
+    engine.append(&[Record { seq: 7, ..forged }]).await.unwrap();
+    assert_eq!(engine.append_forwarded(&[south(7)]).await, Ok(counts(0, 1, 0)));
+}
+
 fn counts(stored: u64, repeated: u64, discarded: u64) -> ForwardedCounts {
     ForwardedCounts { stored, repeated, discarded, refused: 0 }
 }

@@ -15,6 +15,7 @@ mod proxy;
 mod quorum;
 mod recreated_stream;
 mod reflected_replies;
+mod removals;
 mod replies;
 mod scripts;
 mod server;

@@ -18,17 +18,38 @@ pub(super) struct Members {
     known: BTreeMap<HostId, Member>,
     /// Stations of any group that were removed.
     removed: BTreeSet<HostId>,
-    /// Newest removal of each station, also of stations that have registered since.
+    /// Newest removal and mark of each station, also of stations that have registered since.
     removals: BTreeMap<HostId, Removal>,
 }
 
-/// A removal that an archive wrote.
+/// The newest removal of a station, and the mark at the station's own key. An archive writes both.
+#[derive(Default)]
 struct Removal {
-    id: String,
-    /// When the servers stored the removal, in nanoseconds since 1970-01-01 UTC.
+    /// When the servers stored the removal, in nanoseconds since 1970-01-01 UTC; `None` if no
+    /// removal was read, or if the time is unknown.
     stored_unix_ns: Option<i64>,
-    /// Whether the mark of the removal was read at the station's own key.
-    is_marked: bool,
+    /// When the servers stored the mark, in nanoseconds since 1970-01-01 UTC; `None` if the newest
+    /// message at the station's own key is not a mark, or if the time is unknown.
+    marked_unix_ns: Option<i64>,
+    /// Whether the removal was reported to the reader of the watch.
+    is_reported: bool,
+}
+
+impl Removal {
+    /// Returns whether the removal has a mark.
+    ///
+    /// The identifiers of the removal and the mark are not compared: if two archives remove a
+    /// station at the same time, the keys may have the removal of one archive and the mark of the
+    /// other. A mark that was stored before the removal also counts: the station has not registered
+    /// since, because a registration overwrites the mark. A mark that was stored more than
+    /// [`MARKED_WITHIN`] after the removal does not count: a station that was admitted again can
+    /// write it.
+    fn is_marked(&self) -> bool {
+        self.stored_unix_ns.zip(self.marked_unix_ns).is_some_and(|(removed, marked)| {
+            let delay_ns = marked.saturating_sub(removed).max(0);
+            Duration::from_nanos(delay_ns.cast_unsigned()) <= MARKED_WITHIN
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -129,16 +150,24 @@ impl Members {
         let entry = match content {
             Content::Entry(entry) => Some(entry),
             Content::Operation(Operation::Removal) => {
-                let stored_unix_ns = stored.stored_unix_ns();
-                self.removals.insert(host.clone(), Removal { id, stored_unix_ns, is_marked: false });
-                self.set_removed(&host);
-                return Some(Event::Removed(host));
+                let removal = self.removals.entry(host.clone()).or_default();
+                (removal.stored_unix_ns, removal.is_reported) = (stored.stored_unix_ns(), false);
+                return self.report_removal(host);
             }
-            Content::Operation(Operation::RemovalMark) if self.is_of_removal(&host, &id, stored) => {
-                return self.set_removed(&host).then_some(Event::Removed(host));
+            Content::Operation(Operation::RemovalMark) => {
+                let removal = self.removals.entry(host.clone()).or_default();
+                removal.marked_unix_ns = stored.stored_unix_ns();
+                if removal.is_marked() {
+                    return self.report_removal(host);
+                }
+                self.removed.remove(&host);
+                return self.remove(&host);
             }
-            Content::Operation(_) => None,
+            Content::Operation(Operation::Deletion) => None,
         };
+        if let Some(removal) = self.removals.get_mut(&host) {
+            removal.marked_unix_ns = None;
+        }
         self.removed.remove(&host);
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
             return self.remove(&host);
@@ -167,25 +196,15 @@ impl Members {
         self.removed.insert(host.clone()) || was_known
     }
 
-    /// Returns whether a mark belongs to the newest removal of the station, and records it then. An
-    /// archive writes the mark just after the removal. A station that was admitted again could
-    /// write the same mark later.
-    fn is_of_removal(&mut self, host: &HostId, id: &str, mark: &Stored) -> bool {
-        let Some(removal) = self.removals.get_mut(host).filter(|removal| removal.id == id) else {
-            return false;
-        };
-        let times = removal.stored_unix_ns.zip(mark.stored_unix_ns());
-        removal.is_marked = times.is_some_and(|(removed, marked)| {
-            Duration::from_nanos(marked.saturating_sub(removed).unsigned_abs()) <= MARKED_WITHIN
-        });
-        removal.is_marked
-    }
-
-    /// Forgets removals without a mark, after a read of the whole bucket: the station has
-    /// registered since, and its entry has expired.
-    pub(super) fn keep_marked_removals(&mut self) {
-        let removals = &self.removals;
-        self.removed.retain(|host| removals.get(host).is_some_and(|removal| removal.is_marked));
+    /// Records that a station was removed, if its newest removal has a mark. Returns the event the
+    /// first time for each removal, and each time that the station was not recorded as removed.
+    ///
+    /// A removal without a mark has no effect: the archive has not written the mark, or the station
+    /// has registered since. The entry of that registration may have expired.
+    fn report_removal(&mut self, host: HostId) -> Option<Event> {
+        let removal = self.removals.get_mut(&host).filter(|removal| removal.is_marked())?;
+        let is_new = !std::mem::replace(&mut removal.is_reported, true);
+        (self.set_removed(&host) || is_new).then_some(Event::Removed(host))
     }
 
     /// Returns whether the message repeats a member's registration; if so, renews the member. In a
@@ -434,11 +453,12 @@ mod tests {
         let (up, removed) = (stored(10), Some(Event::Removed(host.clone())));
         let mut members = Members::new(&group);
         assert!(matches!(members.process(&up, since), Some(Event::Up(_))));
-        assert_eq!(members.process(&removal, since), removed);
+        assert_eq!(members.process(&removal, since), None, "no mark yet");
+        assert_eq!(members.process(&mark, since), removed);
         assert_eq!(members.process(&mark, since), None, "reported already");
         // A renewal between the removal and its mark does not undo the removal.
         let mut members = Members::new(&group);
-        assert_eq!(members.process(&removal, since), removed);
+        assert_eq!(members.process(&removal, since), None);
         assert!(matches!(members.process(&stored(12), since), Some(Event::Up(_))));
         assert_eq!(members.process(&mark, since), removed);
         // The station is admitted again, and repeats the mark of its former removal.
@@ -449,17 +469,71 @@ mod tests {
         let mut members = Members::new(&group);
         assert!(matches!(members.process(&up, since), Some(Event::Up(_))));
         assert_eq!(members.process(&mark, since), down);
+        // The watch read the station's own key before it read the removal.
+        assert_eq!(members.process(&removal, since), removed);
         // The whole bucket is read: with the mark, without the mark, and with a newer registration.
-        for (messages, is_removed) in
-            [(vec![&removal, &mark], true), (vec![&removal], false), (vec![&removal, &stored(14)], false)]
-        {
-            let mut now = Members::new(&group);
-            for message in messages {
-                now.process(message, since);
+        let (anew, again) = (stored(14), marked("removed/", "r2", 50, 20));
+        let late = marked("", "r2", 52, 21);
+        for (messages, is_removed) in [
+            (vec![&removal, &mark], true),
+            (vec![&removal], false),
+            (vec![&removal, &anew], false),
+            // The archive stopped before it wrote the mark of its second removal. The mark of its
+            // first removal is still there.
+            (vec![&mark, &again], true),
+            // The same, but the station has registered since the first removal.
+            (vec![&anew, &again], false),
+            // The station wrote the mark two minutes after the removal.
+            (vec![&again, &late], false),
+        ] {
+            assert_eq!(is_read_as_removed(&messages), is_removed, "{messages:?}");
+        }
+    }
+
+    /// Returns whether a watch that reads these messages as the whole bucket reports `north` as
+    /// removed.
+    fn is_read_as_removed(messages: &[&Stored]) -> bool {
+        let group = Name::new("local:a").unwrap();
+        let mut now = Members::new(&group);
+        for message in messages {
+            now.process(message, Renewal::Before(Instant::now()));
+        }
+        let events = Members::new(&group).removed_since(&now);
+        assert!(events.iter().all(|event| *event == Event::Removed(Name::new("north").unwrap())));
+        !events.is_empty()
+    }
+
+    /// Two archives remove the same station. Each writes its removal, then its mark. For any order
+    /// of the four writes, the station is removed as soon as one archive has written its mark.
+    #[test]
+    fn concurrent_removals_of_one_station_hold() {
+        let (group, since) = (Name::new("local:a").unwrap(), Renewal::Since(Instant::now()));
+        let (removal, mark) = ("removed/", "");
+        for order in [
+            [(removal, "r1"), (mark, "r1"), (removal, "r2"), (mark, "r2")],
+            [(removal, "r1"), (removal, "r2"), (mark, "r1"), (mark, "r2")],
+            [(removal, "r1"), (removal, "r2"), (mark, "r2"), (mark, "r1")],
+        ] {
+            let messages: Vec<Stored> =
+                order.into_iter().zip(11..).map(|((key, id), seq)| marked(key, id, 5, seq)).collect();
+            let mut members = Members::new(&group);
+            members.process(&stored(10), since);
+            let mut is_reported = false;
+            for (count, message) in (1..).zip(&messages) {
+                match members.process(message, since) {
+                    Some(Event::Removed(_)) => is_reported = true,
+                    None => {}
+                    other => panic!("{order:?}, message {count}: {other:?}"),
+                }
+                let is_marked = order[..count].iter().any(|(key, _)| *key == mark);
+                assert_eq!(is_reported, is_marked, "{order:?}, message {count}");
+                // The bucket has the newest message of each key.
+                let bucket: BTreeMap<&str, &Stored> =
+                    messages[..count].iter().map(|message| (message.subject.as_str(), message)).collect();
+                let mut bucket: Vec<&Stored> = bucket.into_values().collect();
+                bucket.sort_by_key(|message| message.seq);
+                assert_eq!(is_read_as_removed(&bucket), is_marked, "{order:?}, message {count}");
             }
-            now.keep_marked_removals();
-            let reported = if is_removed { vec![Event::Removed(host.clone())] } else { Vec::new() };
-            assert_eq!(Members::new(&group).removed_since(&now), reported);
         }
     }
 
