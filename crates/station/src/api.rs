@@ -157,6 +157,12 @@ impl ApiState {
         lock(&self.series_table).reserve(reserved);
     }
 
+    /// Shows the series of a removed station again, because the station is back.
+    pub(crate) fn readmit(&self, host: &Name) {
+        self.mesh_state.readmit(host);
+        lock(&self.series_table).admit_station(host);
+    }
+
     /// Class of the caller, for the budget of unread bytes.
     fn caller_class(&self, remote: &RemoteEnd) -> CallerClass {
         match remote.address.ip() {

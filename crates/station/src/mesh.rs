@@ -11,6 +11,10 @@
 //! The thread `directory` does all of this except bulk tests, which run on the thread `tester`.
 //! Measurements wait neither for these threads nor for an unreachable directory.
 
+use std::path::Path;
+
+use barograph_forecast::Name;
+
 mod addresses;
 mod bulk;
 mod check;
@@ -48,6 +52,15 @@ pub(crate) use peers::{Peer, PeerState};
 pub(crate) use peers_file::groups_known;
 pub(crate) use registrar::{Registrar, RegistrarDependencies};
 pub(crate) use removed::{Removed, RemovedStations};
+
+/// Names of the stations that the files of an earlier run contain: members, removed stations and
+/// peers.
+pub(crate) fn stations_known(state: &Path) -> Vec<Name> {
+    let mut names = members::names_known(state);
+    names.extend(removed::names_known(state));
+    names.extend(groups_known(state).into_keys());
+    names
+}
 
 /// Maximum number of peers, including lost peers. A station measures each of its peers, so more
 /// would be too much load; divide larger meshes into groups.

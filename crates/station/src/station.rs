@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use barograph_engine::{Engine, Local, TaskStatus};
+use barograph_engine::{Engine, Local, LocalConfig, TaskStatus};
 use barograph_forecast::Name;
 use barograph_limits::admission::AdmissionKind;
 use tokio::sync::watch;
@@ -97,7 +97,7 @@ impl From<TargetsError> for StartError {
 /// [`StartError::State`] or [`StartError::Archive`].
 pub fn open_archive(config: &Config) -> Result<Local, StartError> {
     state::prepare(&config.state).map_err(|error| StartError::State { path: config.state.clone(), error })?;
-    Ok(Local::open(config.archive())?)
+    Ok(Local::open(LocalConfig { forwarders: mesh::stations_known(&config.state), ..config.archive() })?)
 }
 
 impl Station {

@@ -260,7 +260,8 @@ fn in_use(shared: &ApiState, name: &Name) -> EngineRefusal {
 /// Whether the station shows no series of this name, and its archive has no record with this
 /// origin. Measurements of members do not count: otherwise one record of any member could make a
 /// name unavailable to a station. The series of removed stations are not shown, and their names are
-/// free again.
+/// free again. If such a station forwarded records, all records of this origin are its own: the
+/// archive refuses those of an application.
 async fn is_new(shared: &ApiState, served: &MemberService, name: &Name) -> Result<bool, EngineError> {
     let members = served.members.names();
     let (is_shown, was_removed, is_full) = {
@@ -274,7 +275,11 @@ async fn is_new(shared: &ApiState, served: &MemberService, name: &Name) -> Resul
             "the station has no room for further series (limits.series_max); invite the station by its name";
         return Err(EngineError::Unavailable(why.into()));
     }
-    Ok(!is_shown && (was_removed || shared.engine.next_seq(name).await? == 1))
+    if is_shown {
+        return Ok(false);
+    }
+    let is_left_over = was_removed && shared.mesh_state.has_forwarded(name).await?;
+    Ok(is_left_over || shared.engine.next_seq(name).await? == 1)
 }
 
 /// Changes the file of members on disk, outside the HTTP thread.

@@ -99,36 +99,59 @@ pub(super) async fn remove(
         shared.engine.remove(&name).await?;
         return Ok(json(StatusCode::OK, &RemovedName { removed }));
     }
-    // Withdraw the invitation. If it was not used, there is no station to remove.
-    let (name, is_used) = with_served(&shared, move |served| {
-        let member = served.members.remove(&asked.name)?;
+    // Remove the member in a task, so that the removal completes even if the caller disconnects.
+    let removing = tokio::spawn(async move { remove_member(&shared, asked.name).await });
+    removing.await.map_err(|error| ApiRefusal::ended(&error))??;
+    Ok(json(StatusCode::OK, &RemovedName { removed }))
+}
+
+/// Withdraws the invitation, and removes the station that has used it.
+async fn remove_member(shared: &Arc<ApiState>, name_or_id: String) -> Result<(), ApiRefusal> {
+    let station = Name::new(&name_or_id).ok();
+    let withdrawn = with_served(shared, move |served| {
+        let member = served.members.remove(&name_or_id)?;
         Ok((member.name(), member.is_used()))
     })
-    .await?;
-    if let Some(name) = &name {
-        shared.authenticated.with(|authenticated| authenticated.forget(name));
-    }
-    if let Some(name) = name.filter(|_| is_used) {
-        // Remove the station in a task, so that the removal completes even if the caller
-        // disconnects.
-        let shared = Arc::clone(&shared);
-        let removing = tokio::spawn(async move {
-            let Some(served) = &shared.served else { return Ok(()) };
-            let is_held = || served.members.has(&name);
-            let is_removed = served.leases.remove(shared.engine.as_ref(), &name, is_held).await?;
-            shared.reserve_series();
-            if !is_removed {
-                return Ok(());
+    .await;
+    let (name, is_used) = match (withdrawn, station) {
+        (Ok((name, is_used)), _) => (name, is_used),
+        // This station may have stopped after it had withdrawn the invitation and before it had
+        // written the removal.
+        (Err(refusal), Some(name)) if refusal.status == StatusCode::NOT_FOUND => {
+            if !is_station(shared, &name).await? {
+                return Err(refusal);
             }
-            // Answer when the removal is in the file, so that a crash after the answer does not
-            // undo the removal.
-            let _ = tokio::time::timeout(WRITE_TIMEOUT, shared.mesh_state.removed.wait_until_written(&name))
-                .await;
-            Ok::<_, barograph_engine::EngineError>(())
-        });
-        removing.await.map_err(|error| ApiRefusal::ended(&error))??;
+            (Some(name), true)
+        }
+        (Err(refusal), _) => return Err(refusal),
+    };
+    let (Some(name), Some(served)) = (name, &shared.served) else { return Ok(()) };
+    shared.authenticated.with(|authenticated| authenticated.forget(&name));
+    if !is_used && !is_station(shared, &name).await? {
+        return Ok(());
     }
-    Ok(json(StatusCode::OK, &RemovedName { removed }))
+    let is_held = || served.members.has(&name);
+    let is_removed = served.leases.remove(shared.engine.as_ref(), &name, is_held).await?;
+    shared.reserve_series();
+    if is_removed {
+        // Answer when the removal is in the file, so that a crash after the answer does not undo
+        // the removal.
+        let is_removed = || lock(&shared.series_table).is_removed(&name);
+        let written = shared.mesh_state.removed.wait_until_written(&name, is_removed);
+        let _ = tokio::time::timeout(WRITE_TIMEOUT, written).await;
+    }
+    Ok(())
+}
+
+/// Whether a station of this name was in the mesh that this station serves, although it is no
+/// member now.
+async fn is_station(shared: &ApiState, name: &Name) -> Result<bool, ApiRefusal> {
+    let Some(served) = &shared.served else { return Ok(false) };
+    if *name == shared.host || served.members.has(name) {
+        return Ok(false);
+    }
+    let is_known = served.leases.holds(name) || shared.mesh_state.peers().get(name).is_some();
+    Ok(is_known || shared.mesh_state.has_forwarded(name).await?)
 }
 
 /// Changes the list of members on disk, outside the HTTP thread.

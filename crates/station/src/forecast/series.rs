@@ -27,9 +27,8 @@ pub const POINTS_MAX: usize = 512;
 /// hundreds of peers.
 pub(crate) const MEMBER_SHARE: usize = 4;
 
-/// Time (ns) after the removal of a station. A value with a later label shows that the station is
-/// back, or that a host measures the station without the mesh. This time is twice
-/// [`Record::LABEL_AHEAD_MAX`]: once for a label that is ahead of its arrival, and once for a
+/// Time (ns) after the removal of a station, after which the label of a measurement shows that the
+/// station is back, or that a host measures the station without the mesh. This time is twice [`Record::LABEL_AHEAD_MAX`]: once for a label that is ahead of its arrival, and once for a
 /// record that arrives late.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
@@ -44,6 +43,23 @@ pub struct Measurement {
     pub outcome: Outcome,
     /// Further facts as JSON text; empty if there are no further facts.
     pub detail: String,
+}
+
+/// How a measurement arrives at the series table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// This station measured the value, or reads it from the archive.
+    Own,
+    /// The station that is the source of the series measured and forwarded the value.
+    Forwarded,
+    /// An application submitted the value, and gave it a sequence number.
+    Numbered,
+    /// An application submitted the value without a sequence number. A value older than the newest
+    /// of its series is too late for a forecast ([`is_late`]), and is not learnt.
+    Submitted {
+        /// Time of arrival (ns since 1970-01-01 UTC).
+        at_unix_ns: i64,
+    },
 }
 
 /// Result of offering a measurement to the series table.
@@ -66,14 +82,22 @@ pub enum ObserveResult {
 pub struct SeriesTable {
     states: BTreeMap<SeriesId, SeriesState>,
     quota: SeriesQuota,
-    /// Removed stations, which have no series in this table; each with the time of its removal (ns
-    /// since 1970-01-01 UTC).
-    removed: BTreeMap<Name, i64>,
+    /// Stations that were removed from the mesh and have not returned.
+    removed: BTreeMap<Name, Removal>,
     series_max: usize,
     refused: u64,
     late: u64,
     config: BatteryConfig,
     methods: Methods,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Removal {
+    /// Time of the removal (ns since 1970-01-01 UTC).
+    at_unix_ns: i64,
+    /// Whether this station measures a target of this name without the mesh. All series with this
+    /// name are then shown.
+    is_target: bool,
 }
 
 impl SeriesTable {
@@ -94,29 +118,32 @@ impl SeriesTable {
         }
     }
 
-    /// Adds a measurement: keeps the forecast that was issued for it, then learns its value.
+    /// Adds a measurement of this station: keeps the forecast that was issued for it, then learns
+    /// its value.
     ///
     /// A failure becomes a point and is never learnt: it is not a number (invariant 4).
     /// Measurements are used in the order of their arrival and not of their time labels, because
     /// the wall clock of a station may be set back.
     pub fn observe(&mut self, measurement: &Measurement) -> ObserveResult {
-        self.take(measurement, None)
+        self.observe_from(measurement, Arrival::Own)
     }
 
-    /// As [`SeriesTable::observe`], for values with labels from callers, arriving at `now_unix_ns`.
-    /// A value older than the newest of its series is too late for a forecast ([`is_late`]), and is
-    /// not learnt.
-    pub fn observe_in_order(&mut self, measurement: &Measurement, now_unix_ns: i64) -> ObserveResult {
-        self.take(measurement, Some(now_unix_ns))
-    }
-
-    fn take(&mut self, measurement: &Measurement, in_order_at: Option<i64>) -> ObserveResult {
-        let has_returned = |at: &i64| at.saturating_add(RETURNED_AFTER_NS) < measurement.time_unix_ns;
-        if self.removed.get(&measurement.series.source).is_some_and(has_returned) {
-            // A removed station that measures again is back, so accept its values again.
+    /// As [`SeriesTable::observe`], for a measurement that may come from another station or from an
+    /// application. If the source or target was removed from the mesh, `arrival` decides whether
+    /// the value is accepted ([`SeriesTable::remove_station`]).
+    pub fn observe_from(&mut self, measurement: &Measurement, arrival: Arrival) -> ObserveResult {
+        let label_unix_ns = measurement.time_unix_ns;
+        let is_after = |removal: &Removal| removal.returned_at_unix_ns() < label_unix_ns;
+        if arrival == Arrival::Forwarded && self.removed.get(&measurement.series.source).is_some_and(is_after)
+        {
+            // A removed station that measures again is back.
             self.admit_station(&measurement.series.source);
         }
-        if self.hides(&measurement.series, measurement.time_unix_ns) {
+        let is_of_before = |removal: &Removal| match arrival {
+            Arrival::Own | Arrival::Forwarded => label_unix_ns <= removal.returned_at_unix_ns(),
+            Arrival::Numbered | Arrival::Submitted { .. } => label_unix_ns <= removal.at_unix_ns,
+        };
+        if self.is_hidden(&measurement.series, is_of_before) {
             return ObserveResult::Removed;
         }
         if !self.has_room_for(&measurement.series) && !self.evict_for(&measurement.series.source) {
@@ -124,8 +151,9 @@ impl SeriesTable {
             return ObserveResult::Refused;
         }
         if let Some(state) = self.states.get_mut(&measurement.series) {
-            let newest = state.last().time_unix_ns;
-            if in_order_at.is_some_and(|now| is_late(measurement.time_unix_ns, newest, now)) {
+            if let Arrival::Submitted { at_unix_ns } = arrival
+                && is_late(label_unix_ns, state.last().time_unix_ns, at_unix_ns)
+            {
                 self.late += 1;
                 return ObserveResult::Late;
             }
@@ -141,12 +169,39 @@ impl SeriesTable {
     }
 
     /// Removes all series from and to a station that was removed from the mesh at `at_unix_ns`.
-    /// Refuses values of these series until [`SeriesTable::admit_station`], or until the arrival of
-    /// a value that was measured more than two minutes after the removal. The source of this value
-    /// is the station, which is back, or a host that measures the station without a mesh.
+    /// Until [`SeriesTable::admit_station`], these values of its series are accepted:
+    ///
+    /// - what an application submits, with a label after the removal;
+    /// - what this station or another station measures, with a label more than two minutes after
+    ///   the removal. If the removed station itself forwards such a measurement, it is admitted.
     pub fn remove_station(&mut self, station: &Name, at_unix_ns: i64) {
-        self.removed.insert(station.clone(), at_unix_ns);
-        self.states.retain(|series, _| series.source != *station && series.target != *station);
+        self.removed.insert(station.clone(), Removal { at_unix_ns, is_target: false });
+        self.drop_series(|end| end == station);
+    }
+
+    /// As [`SeriesTable::remove_station`], if a target of this station has the same name. Its
+    /// series stay, and all values are accepted.
+    pub fn remove_target_station(&mut self, station: &Name, at_unix_ns: i64) {
+        self.removed.insert(station.clone(), Removal { at_unix_ns, is_target: true });
+    }
+
+    /// Sets which removed stations have the same name as a target of this station. Their series are
+    /// shown as long as the target exists.
+    pub fn set_targets(&mut self, is_target: impl Fn(&Name) -> bool) {
+        let mut hidden = Vec::new();
+        for (name, removal) in &mut self.removed {
+            let was_target = std::mem::replace(&mut removal.is_target, is_target(name));
+            if was_target && !removal.is_target {
+                hidden.push(name.clone());
+            }
+        }
+        if !hidden.is_empty() {
+            self.drop_series(|end| hidden.contains(end));
+        }
+    }
+
+    fn drop_series(&mut self, has_end: impl Fn(&Name) -> bool) {
+        self.states.retain(|series, _| !has_end(&series.source) && !has_end(&series.target));
         self.quota.count_again(self.states.keys().map(|series| &series.source));
     }
 
@@ -155,14 +210,17 @@ impl SeriesTable {
         self.removed.remove(station);
     }
 
-    /// Whether a value of `series` with this label is neither shown nor learnt, because the source
-    /// or the target is a removed station.
+    /// Whether a series of the archive is not shown, because its source or target is a removed
+    /// station. `newest_unix_ns` is the label of its newest record.
     #[must_use]
-    pub fn hides(&self, series: &SeriesId, time_unix_ns: i64) -> bool {
-        let is_of_before = |at: &i64| time_unix_ns <= at.saturating_add(RETURNED_AFTER_NS);
-        [&series.source, &series.target]
-            .into_iter()
-            .any(|end| self.removed.get(end).is_some_and(is_of_before))
+    pub fn hides(&self, series: &SeriesId, newest_unix_ns: i64) -> bool {
+        let is_of_before = |removal: &Removal| newest_unix_ns <= removal.returned_at_unix_ns();
+        !self.states.contains_key(series) && self.is_hidden(series, is_of_before)
+    }
+
+    fn is_hidden(&self, series: &SeriesId, is_of_before: impl Fn(&Removal) -> bool) -> bool {
+        let hides = |removal: &Removal| !removal.is_target && is_of_before(removal);
+        [&series.source, &series.target].into_iter().any(|end| self.removed.get(end).is_some_and(hides))
     }
 
     /// Whether `station` is removed.
@@ -319,6 +377,14 @@ impl SeriesTable {
     #[must_use]
     pub fn late(&self) -> u64 {
         self.late
+    }
+}
+
+impl Removal {
+    /// A later measurement shows that the station is back, or that a host measures it without the
+    /// mesh (ns since 1970-01-01 UTC).
+    fn returned_at_unix_ns(&self) -> i64 {
+        self.at_unix_ns.saturating_add(RETURNED_AFTER_NS)
     }
 }
 

@@ -6,7 +6,7 @@
 //! so the time of a lookup does not show how many bytes of a guessed token are right.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -355,6 +355,18 @@ impl Member {
     }
 }
 
+/// Names of the stations that are members in the file of an earlier run; empty if there is no file.
+/// [`Members::open`] reports a damaged file.
+pub(crate) fn names_known(state: &Path) -> Vec<Name> {
+    let text = std::fs::read_to_string(state.join(FILE)).unwrap_or_default();
+    read(&text)
+        .unwrap_or_default()
+        .values()
+        .filter(|member| member.is_used())
+        .filter_map(|member| member.name())
+        .collect()
+}
+
 /// Members in the text of a file.
 fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
     let file: FileJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
@@ -400,8 +412,6 @@ const ID_BYTES: usize = 6;
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt as _;
-
-    use std::path::Path;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_engine::{Engine, Entry, Local, LocalStatistics, ReadOnly};
+use barograph_engine::{Engine, EngineError, Entry, Local, LocalStatistics, ReadOnly};
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
@@ -250,6 +250,22 @@ impl MeshState {
     /// no such archive.
     pub(crate) fn archive(&self) -> Option<LocalStatistics> {
         self.foreign_archive.upgrade().map(|archive| archive.statistics())
+    }
+
+    /// Removes a station from the list of removed stations, because the station is back.
+    pub(crate) fn readmit(&self, host: &Name) {
+        if self.removed.remove(host) {
+            // Wake the thread that writes the list to its file.
+            self.doubt.notify_one();
+        }
+    }
+
+    /// Whether a station of this name ever forwarded a record to this station's archive.
+    pub(crate) async fn has_forwarded(&self, name: &Name) -> Result<bool, EngineError> {
+        match self.foreign_archive.upgrade() {
+            Some(archive) => archive.has_forwarded(name).await,
+            None => Ok(false),
+        }
     }
 
     /// Statistics of the archiver that reads the mesh's stream; `None` if this station has no

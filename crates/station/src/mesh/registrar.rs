@@ -65,8 +65,8 @@ pub(crate) struct RegistrarDependencies {
     pub(crate) removed: Box<dyn Fn(&Removed) + Send + Sync>,
     /// Called for a removed station that registered again.
     pub(crate) readmitted: Box<dyn Fn(&Name) + Send + Sync>,
-    /// Whether the series of a removed station are still hidden.
-    pub(crate) is_hidden: Box<dyn Fn(&Name) -> bool + Send + Sync>,
+    /// Whether a station is removed and has not returned.
+    pub(crate) is_removed: Box<dyn Fn(&Name) -> bool + Send + Sync>,
 }
 
 impl Registrar {
@@ -175,7 +175,7 @@ async fn run(parts: RegistrarDependencies, mut stopped: watch::Receiver<bool>) {
         }
     }
     state.keep();
-    state.parts.mesh_state.removed.keep();
+    state.keep_removed();
     // Dropping the lease withdraws the station from the directory. Wait a short time for this
     // request.
     let _ = timeout(DEREGISTER_TIMEOUT, tasks.shutdown()).await;
@@ -247,8 +247,7 @@ impl RegistrarState {
         for change in self.roster.tick(self.began.elapsed()) {
             self.apply(&change);
         }
-        self.parts.mesh_state.removed.retain(&self.parts.is_hidden);
-        self.parts.mesh_state.removed.keep();
+        self.keep_removed();
         self.parts.mesh_state.report_refusals(&self.parts.health);
         self.begin_checks();
         if std::mem::take(&mut self.targets_changed) {
@@ -317,10 +316,7 @@ impl RegistrarState {
                 change
             }
             WatchMessage::Event(Event::Up(entry)) => {
-                if self.parts.mesh_state.removed.contains(&entry.host) {
-                    (self.parts.readmitted)(&entry.host);
-                    self.parts.mesh_state.removed.retain(|host| *host != entry.host);
-                }
+                (self.parts.readmitted)(&entry.host);
                 if entry.host == self.own.host {
                     self.on_own_entry(&entry);
                 }
@@ -391,8 +387,12 @@ impl RegistrarState {
             MembershipChange::Joined(_) | MembershipChange::Returned(_) | MembershipChange::Changed(_) => {
                 let known = self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key);
                 let change = self.parts.mesh_state.peers().up(&self.own, entry.clone(), now_s, true);
-                if known.is_some_and(|known| known != entry.key) {
-                    self.on_new_key(&entry.host);
+                match known {
+                    Some(known) if known != entry.key => self.on_new_key(&entry.host),
+                    // A station of this name may have been here before, and the roster may have
+                    // forgotten it.
+                    None => self.parts.mesh_state.end_sessions(&entry.host),
+                    Some(_) => {}
                 }
                 change
             }
@@ -432,8 +432,11 @@ impl RegistrarState {
         }
         self.parts.mesh_state.latencies.remove(host);
         self.parts.mesh_state.end_sessions(host);
-        let removed = Removed { host: host.clone(), at_unix_ns: now_unix_ns() };
-        if self.parts.mesh_state.removed.insert(host, removed.at_unix_ns) {
+        // Each new watch reports an earlier removal again.
+        let is_known = self.parts.mesh_state.removed.contains(host) && (self.parts.is_removed)(host);
+        if !is_known {
+            let removed = Removed { host: host.clone(), at_unix_ns: now_unix_ns() };
+            self.parts.mesh_state.removed.insert(removed.clone());
             (self.parts.removed)(&removed);
         }
     }
@@ -498,6 +501,12 @@ impl RegistrarState {
             Some(Target { name: host, ..target })
         };
         (self.parts.set_targets)(peers.into_iter().filter_map(target).collect());
+    }
+
+    /// Writes the removed stations to their file, without those that have returned.
+    fn keep_removed(&self) {
+        self.parts.mesh_state.removed.retain(&self.parts.is_removed);
+        self.parts.mesh_state.removed.keep();
     }
 
     /// Writes the peers that are up to `peers.json`, for a start without the directory.

@@ -2,6 +2,7 @@
 //! in the archive stay hidden, and a station that hosts a mesh reports the removal again.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Mutex;
 
 use barograph_forecast::Name;
@@ -59,27 +60,31 @@ impl RemovedStations {
         Self { files: files.clone(), list, written: Notify::new() }
     }
 
-    /// Adds a station; returns false if the station was on the list already. If the list is full,
-    /// drops the oldest station.
-    pub(super) fn insert(&self, host: &Name, at_unix_ns: i64) -> bool {
+    /// Adds a station, or replaces its earlier removal. If the list is full, drops the oldest
+    /// removal.
+    pub(super) fn insert(&self, removed: Removed) {
         let mut list = lock(&self.list);
-        if list.stations.iter().any(|removed| removed.host == *host) {
-            return false;
-        }
+        list.stations.retain(|known| known.host != removed.host);
         if list.stations.len() >= PEERS_MAX {
             list.stations.pop_front();
         }
-        list.stations.push_back(Removed { host: host.clone(), at_unix_ns });
+        list.stations.push_back(removed);
         list.is_changed = true;
-        true
     }
 
-    /// Removes the stations for which `still` is false.
-    pub(super) fn retain(&self, still: impl Fn(&Name) -> bool) {
+    /// Removes a station from the list; returns whether it was on the list.
+    pub(super) fn remove(&self, host: &Name) -> bool {
+        self.retain(|known| known != host)
+    }
+
+    /// Removes the stations for which `still` is false; returns whether there were any.
+    pub(super) fn retain(&self, still: impl Fn(&Name) -> bool) -> bool {
         let mut list = lock(&self.list);
         let before = list.stations.len();
         list.stations.retain(|removed| still(&removed.host));
-        list.is_changed |= list.stations.len() < before;
+        let has_removed = list.stations.len() < before;
+        list.is_changed |= has_removed;
+        has_removed
     }
 
     pub(crate) fn contains(&self, host: &Name) -> bool {
@@ -112,12 +117,13 @@ impl RemovedStations {
         self.written.notify_waiters();
     }
 
-    /// Waits until the station is on the list and the list was written. If the write fails, the
-    /// file is written later ([`StateFiles`]), and this function does not wait for that.
-    pub(crate) async fn wait_until_written(&self, host: &Name) {
+    /// Waits until the station is on the list and the list was written. `is_removed` is false while
+    /// the list still has an earlier removal of a station that has returned. If the write fails,
+    /// the file is written later ([`StateFiles`]), and this function does not wait for that.
+    pub(crate) async fn wait_until_written(&self, host: &Name, is_removed: impl Fn() -> bool) {
         loop {
             let written = self.written.notified();
-            if self.is_written(host) {
+            if is_removed() && self.is_written(host) {
                 return;
             }
             written.await;
@@ -128,6 +134,13 @@ impl RemovedStations {
         let list = lock(&self.list);
         !list.is_changed && list.stations.iter().any(|removed| removed.host == *host)
     }
+}
+
+/// Names of the stations in the file of an earlier run; empty if there is no file.
+/// [`RemovedStations::open`] reports a damaged file.
+pub(crate) fn names_known(state: &Path) -> Vec<Name> {
+    let text = std::fs::read(state.join(FILE)).unwrap_or_default();
+    parse(&text).unwrap_or_default().into_iter().map(|removed| removed.host).collect()
 }
 
 fn parse(text: &[u8]) -> Result<VecDeque<Removed>, String> {
@@ -153,12 +166,15 @@ mod tests {
         let name = |text: &str| Name::new(text).unwrap();
         let (b, c) = (name("b\""), name("c"));
         let list = open();
-        assert!(list.insert(&b, 7) && list.insert(&c, 8) && !list.insert(&b, 9));
-        list.retain(|host| *host != c);
+        let insert = |host: &Name, at_unix_ns| list.insert(Removed { host: host.clone(), at_unix_ns });
+        for (host, at_unix_ns) in [(&b, 7), (&c, 8), (&b, 9)] {
+            insert(host, at_unix_ns);
+        }
+        list.remove(&c);
         list.keep();
-        assert_eq!(open().all(), [Removed { host: b.clone(), at_unix_ns: 7 }]);
+        assert_eq!(open().all(), [Removed { host: b.clone(), at_unix_ns: 9 }]);
         for i in 0..PEERS_MAX {
-            list.insert(&name(&format!("h{i}")), 10);
+            insert(&name(&format!("h{i}")), 10);
         }
         list.keep();
         assert_eq!((open().all().len(), open().contains(&b)), (PEERS_MAX, false), "the oldest is forgotten");
@@ -172,7 +188,7 @@ mod tests {
         let folder = state.path().join("later");
         let files = StateFiles::new(&folder);
         let list = RemovedStations::open(&files);
-        list.insert(&Name::new("b").unwrap(), 7);
+        list.insert(Removed { host: Name::new("b").unwrap(), at_unix_ns: 7 });
         list.keep();
         std::fs::create_dir(&folder).unwrap();
         files.retry();

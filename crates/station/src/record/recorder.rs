@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::forecast::hub::{PointEvent, PointHub};
-use crate::forecast::series::{Measurement, ObserveResult, SeriesTable};
+use crate::forecast::series::{Arrival, Measurement, ObserveResult, SeriesTable};
 use crate::health::Health;
 use crate::limits::Limit;
 use crate::sync::lock;
@@ -49,7 +49,8 @@ pub(crate) use subscription::ArchiveSubscription;
 pub(crate) struct RecorderDependencies {
     pub(crate) host: Name,
     pub(crate) engine: Arc<dyn Engine>,
-    /// The archive for records of members; `None` if there are no members.
+    /// The archive of this station, if it also stores records that other stations number; `None` if
+    /// it stores only records of this station.
     pub(crate) archive: Option<Arc<Local>>,
     pub(crate) series_table: Arc<Mutex<SeriesTable>>,
     pub(crate) hub: PointHub,
@@ -159,7 +160,7 @@ impl Recorder {
     }
 
     fn take_own(&mut self, measurement: Measurement) {
-        if self.learn(&measurement, None) == LearnResult::Refused {
+        if self.learn(&measurement, Arrival::Own) == LearnResult::Refused {
             return;
         }
         let record = record(&self.parts.host, 0, measurement);
@@ -416,17 +417,17 @@ impl Recorder {
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
-                if is_new && !entry.is_forwarded {
-                    // Show the records of an application, also under the name of a removed station.
-                    let mut series_table = lock(&self.parts.series_table);
-                    series_table.admit_station(&record.series.source);
-                    series_table.admit_station(&record.series.target);
-                }
                 if is_new && (!entry.is_forwarded || self.is_within_quota(record)) {
                     // Records of other origins are ordered by their sequence numbers, not by the
                     // clocks of these origins.
-                    let is_numbered_here = record.origin == self.parts.host;
-                    self.learn(&measurement(record), is_numbered_here.then(now_unix_ns));
+                    let arrival = if entry.is_forwarded {
+                        Arrival::Forwarded
+                    } else if record.origin == self.parts.host {
+                        Arrival::Submitted { at_unix_ns: now_unix_ns() }
+                    } else {
+                        Arrival::Numbered
+                    };
+                    self.learn(&measurement(record), arrival);
                 }
             }
             // The caller may be gone.
@@ -443,7 +444,7 @@ impl Recorder {
         let is_new = !self.highest.contains_key(&record.origin) || self.is_new(record);
         let is_handed_in = self.digests.has(&record.origin, record.seq);
         if is_new && !is_handed_in && self.is_within_quota(record) {
-            self.learn(&measurement(record), None);
+            self.learn(&measurement(record), Arrival::Forwarded);
         }
     }
 
@@ -474,15 +475,9 @@ impl Recorder {
         is_within_quota
     }
 
-    /// Learns a measurement. If `in_order_at` is given, learns the measurement only if it is not
-    /// older than the newest measurement of its series.
-    fn learn(&self, measurement: &Measurement, in_order_at: Option<i64>) -> LearnResult {
+    fn learn(&self, measurement: &Measurement, arrival: Arrival) -> LearnResult {
         let mut series_table = lock(&self.parts.series_table);
-        let observed = match in_order_at {
-            Some(now_unix_ns) => series_table.observe_in_order(measurement, now_unix_ns),
-            None => series_table.observe(measurement),
-        };
-        match observed {
+        match series_table.observe_from(measurement, arrival) {
             ObserveResult::Refused => {
                 self.parts.health.refused(Limit::Series, 1);
                 return LearnResult::Refused;

@@ -149,7 +149,7 @@ impl Base {
         let parts = recorder::RecorderDependencies {
             host: self.host.clone(),
             engine: Arc::clone(&engines.engine),
-            archive: engines.served.clone(),
+            archive: engines.foreign_archive.clone(),
             series_table: Arc::clone(&self.series_table),
             hub: self.hub.clone(),
             health: Arc::clone(&self.health),
@@ -283,7 +283,7 @@ pub(super) fn start_server(
 
 /// Starts the thread that follows the directory and sets the peers to measure.
 pub(super) fn keep_peers(shared: &Arc<ApiState>) -> Result<Registrar, StartError> {
-    let [measured, checked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
+    let [measured, checked, removed, readmitted, listed] = std::array::from_fn(|_| Arc::clone(shared));
     Registrar::start(mesh::RegistrarDependencies {
         host: shared.host.clone(),
         listen: shared.address,
@@ -310,14 +310,13 @@ pub(super) fn keep_peers(shared: &Arc<ApiState>) -> Result<Registrar, StartError
             }
         }),
         removed: Box::new(move |Removed { host, at_unix_ns }| {
-            if removed.targets.overrides_mesh(host.as_str()).is_none() {
-                lock(&removed.series_table).remove_station(host, *at_unix_ns);
-            }
+            let is_target = removed.targets.overrides_mesh(host.as_str()).is_some();
+            hide(&mut lock(&removed.series_table), host, *at_unix_ns, is_target);
             removed.snapshot.forget_members();
             removed.authenticated.with(|authenticated| authenticated.forget(host));
         }),
-        readmitted: Box::new(move |host| lock(&readmitted.series_table).admit_station(host)),
-        is_hidden: Box::new(move |host| lock(&hidden.series_table).is_removed(host)),
+        readmitted: Box::new(move |host| readmitted.readmit(host)),
+        is_removed: Box::new(move |host| lock(&listed.series_table).is_removed(host)),
     })
     .map_err(StartError::Thread)
 }
@@ -346,8 +345,8 @@ fn health_of(engines: &Engines, served: Option<&MemberService>) -> Arc<Health> {
     health
 }
 
-/// Excludes from the series table the stations that were removed from the mesh, except `targets`,
-/// which are measured independently of the mesh.
+/// Hides the series of the stations that were removed from the mesh, except `targets`, which are
+/// measured independently of the mesh.
 fn exclude<'a>(
     series_table: &Mutex<SeriesTable>,
     removed: &RemovedStations,
@@ -355,9 +354,16 @@ fn exclude<'a>(
 ) {
     let mut series_table = lock(series_table);
     for Removed { host, at_unix_ns } in removed.all() {
-        if !targets.clone().any(|target| target.name == host) {
-            series_table.remove_station(&host, at_unix_ns);
-        }
+        let is_target = targets.clone().any(|target| target.name == host);
+        hide(&mut series_table, &host, at_unix_ns, is_target);
+    }
+}
+
+fn hide(series_table: &mut SeriesTable, host: &Name, at_unix_ns: i64, is_target: bool) {
+    if is_target {
+        series_table.remove_target_station(host, at_unix_ns);
+    } else {
+        series_table.remove_station(host, at_unix_ns);
     }
 }
 
@@ -372,9 +378,9 @@ fn open_targets(
 ) -> Result<Targets, TargetsError> {
     let (current, prober, series_table) = (Arc::clone(current), Arc::clone(prober), Arc::clone(series_table));
     Targets::open(&config.state, move |targets| {
-        for target in targets.iter().filter(|target| target.provenance != Provenance::Mesh) {
-            lock(&series_table).admit_station(&target.name);
-        }
+        lock(&series_table).set_targets(|name| {
+            targets.iter().any(|target| target.provenance != Provenance::Mesh && target.name == *name)
+        });
         let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
         if let Some(prober) = lock(&prober).as_ref() {
             prober.plan(config, targets);

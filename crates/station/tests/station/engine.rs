@@ -5,6 +5,7 @@ mod conformance;
 mod members;
 mod relay;
 mod remote;
+mod removals;
 
 use std::net::SocketAddr;
 

@@ -167,6 +167,40 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     }
 }
 
+/// The directory reports a removal again at each new watch.
+#[test]
+fn a_repeated_report_of_a_removal_does_not_hide_the_values_of_an_application() {
+    let state = tempfile::tempdir().unwrap();
+    let mut head_config = config(state.path(), "head");
+    let head = serve(head_config.clone());
+    head_config.listen = head.address();
+    let b = up(member(state.path(), "b", head.address()));
+    let gone = up(member(state.path(), "gone", head.address()));
+    get_until(b.address(), "/v1/peers", |_| knows(b.address(), "gone"));
+    assert_eq!(send(head.address(), "DELETE", "/v1/members?name=gone", &[], "").status, 200);
+    until_forgotten(b.address(), "gone");
+    gone.stop(LIMIT);
+    let has = |count: u32| {
+        get_until(b.address(), "/v1/series?target=gone&quantity=depth", |answer| {
+            answer.json()["series"][0]["count"] == count
+        })
+    };
+    hand_in(b.address(), "gone");
+    has(1);
+    head.stop(LIMIT);
+    get_until(b.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == false);
+    let head = serve(head_config);
+    get_until(b.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    // The station has handled the report when it has handled a later event.
+    let c = up(member(state.path(), "c", head.address()));
+    get_until(b.address(), "/v1/peers", |_| knows(b.address(), "c"));
+    hand_in(b.address(), "gone");
+    has(2);
+    for station in [c, b, head] {
+        station.stop(LIMIT);
+    }
+}
+
 #[test]
 fn withdrawing_an_unused_invitation_removes_no_station() {
     let state = tempfile::tempdir().unwrap();

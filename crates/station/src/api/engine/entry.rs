@@ -15,7 +15,6 @@ use super::{EngineRefusal, bind_member, change, count_throttled, done, expect_ty
 use crate::api::{ApiState, ApiStateExtractor};
 use crate::limits::{Limit, series_of_mesh, too_many_series};
 use crate::mesh::members::Member;
-use crate::sync::lock;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -73,9 +72,9 @@ pub(super) async fn register(
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(EngineError::Denied("the invitation was withdrawn".into()).into());
     }
-    // The directory watch covers only this station's own groups, so admit the host to the series
-    // table here. There is no await since the check above, so this call reverts no removal.
-    lock(&shared.series_table).admit_station(&entry.host);
+    // The directory watch covers only this station's own groups, so readmit the host here. There is
+    // no await since the check above, so this call reverts no removal.
+    shared.readmit(&entry.host);
     if member.groups().as_ref() != Some(&entry.groups) {
         let was_admitted = member.has_registered();
         let kept = change(&shared, move |members| members.registered(&member, &entry.groups)).await;

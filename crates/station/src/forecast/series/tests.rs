@@ -2,8 +2,8 @@
 use super::*;
 use barograph_forecast::{Failure, Name, Quantity};
 
-/// Time of arrival, later than every label of these tests.
-const NOW: i64 = 1_000_000_000_000_000;
+/// Arrival later than every label of these tests.
+const SUBMITTED: Arrival = Arrival::Submitted { at_unix_ns: 1_000_000_000_000_000 };
 
 fn measurement(target: &str, second: i64, outcome: Outcome) -> Measurement {
     let series = SeriesId {
@@ -48,7 +48,7 @@ fn late_and_infinite_values_do_not_change_a_series() {
     let mut series_table = SeriesTable::new(10);
     series_table.observe(&measurement("a", 5, Outcome::Value(5.0)));
     assert_eq!(
-        series_table.observe_in_order(&measurement("a", 4, Outcome::Value(1.0)), NOW),
+        series_table.observe_from(&measurement("a", 4, Outcome::Value(1.0)), SUBMITTED),
         ObserveResult::Late
     );
     assert_eq!(
@@ -69,7 +69,7 @@ fn late_and_infinite_values_do_not_change_a_series() {
     assert_eq!((series_state.count(), series_state.points().count()), (1, 1));
     assert_eq!(series_table.late(), 1);
     assert!(matches!(
-        series_table.observe_in_order(&measurement("a", 5, Outcome::Value(1.0)), NOW),
+        series_table.observe_from(&measurement("a", 5, Outcome::Value(1.0)), SUBMITTED),
         ObserveResult::New(_)
     ));
     assert!(
@@ -83,7 +83,7 @@ fn a_clock_that_was_ahead_does_not_make_later_values_late() {
     let mut series_table = SeriesTable::new(1);
     let mut feed = |second: i64, now_s: i64| {
         let measurement = measurement("a", second, Outcome::Value(1.0));
-        series_table.observe_in_order(&measurement, now_s * 1_000_000_000)
+        series_table.observe_from(&measurement, Arrival::Submitted { at_unix_ns: now_s * 1_000_000_000 })
     };
     let is_new = |observed| matches!(observed, ObserveResult::New(_));
     let year = 365 * 86_400;
@@ -124,24 +124,64 @@ fn series_from_or_to_a_removed_station_are_refused_until_readmission() {
     series_table.admit_station(&target);
     let ObserveResult::New(point) = series_table.observe(&to) else { panic!() };
     assert_eq!(point.issued, None, "from the beginning");
+}
+
+#[test]
+fn a_removed_station_returns_with_what_it_measures_two_minutes_later() {
+    const S: i64 = 1_000_000_000;
+    let mut series_table = SeriesTable::new(9);
+    let to = |second| measurement("gone", second, Outcome::Value(1.0));
+    let gone = to(1).series.target;
+    let from = |second| {
+        let SeriesId { source, target, quantity } = to(second).series;
+        Measurement { series: SeriesId { source: target, target: source, quantity }, ..to(second) }
+    };
+    let is_new = |result| matches!(result, ObserveResult::New(_));
+    series_table.remove_station(&gone, 1_000 * S);
     // A label may be ahead of its arrival, and a record may arrive after the removal of its
     // station.
-    series_table.remove_station(&target, 1_000_000_000);
-    let at = |seconds: i64| Measurement { time_unix_ns: seconds * 1_000_000_000, ..from.clone() };
-    assert_eq!(series_table.observe_in_order(&from, NOW), ObserveResult::Removed);
-    assert_eq!(series_table.observe(&at(1 + 55)), ObserveResult::Removed, "it may have been on its way");
-    assert!(matches!(series_table.observe(&at(1 + 121)), ObserveResult::New(_)), "the station is back");
-    assert!(!series_table.is_removed(&target) && matches!(series_table.observe(&to), ObserveResult::New(_)));
-    // A host outside the mesh may measure the station, and may continue after the removal of the
-    // station.
-    series_table.remove_station(&target, 1_000_000_000);
-    let goes_on = |seconds: i64| Measurement { time_unix_ns: seconds * 1_000_000_000, ..to.clone() };
-    assert_eq!(series_table.observe(&goes_on(1 + 55)), ObserveResult::Removed);
-    assert!(matches!(series_table.observe(&goes_on(1 + 121)), ObserveResult::New(_)));
-    assert!(series_table.is_removed(&target), "the station itself is away");
-    assert!(
-        !series_table.hides(&to.series, 122_000_000_000) && series_table.hides(&to.series, 121_000_000_000)
-    );
+    for arrival in [Arrival::Own, Arrival::Forwarded] {
+        assert_eq!(series_table.observe_from(&from(1_055), arrival), ObserveResult::Removed);
+    }
+    // A host outside the mesh may measure the station, and may continue after its removal.
+    assert!(is_new(series_table.observe(&to(1_121))));
+    assert!(series_table.is_removed(&gone), "the station itself is away");
+    let (shown, hidden) = (to(1).series, from(1).series);
+    assert!(!series_table.hides(&shown, 0), "it has values in the table");
+    assert!(!series_table.hides(&hidden, 1_121 * S) && series_table.hides(&hidden, 1_120 * S));
+    assert!(is_new(series_table.observe_from(&from(1_121), Arrival::Forwarded)));
+    assert!(!series_table.is_removed(&gone) && is_new(series_table.observe(&from(1))));
+}
+
+#[test]
+fn an_application_may_use_the_name_of_a_removed_station_and_does_not_bring_it_back() {
+    let mut series_table = SeriesTable::new(9);
+    let at = |second| measurement("gone", second, Outcome::Value(1.0));
+    let gone = at(1).series.target;
+    series_table.observe_from(&at(1), SUBMITTED);
+    series_table.remove_station(&gone, 1_000_000_000_000);
+    for arrival in [SUBMITTED, Arrival::Numbered] {
+        assert_eq!(series_table.observe_from(&at(1_000), arrival), ObserveResult::Removed);
+        assert!(matches!(series_table.observe_from(&at(1_001), arrival), ObserveResult::New(_)));
+    }
+    assert!(matches!(series_table.observe_from(&at(2_000), SUBMITTED), ObserveResult::New(_)));
+    assert!(series_table.is_removed(&gone));
+}
+
+#[test]
+fn the_series_of_a_removed_station_stay_if_a_target_has_its_name() {
+    let mut series_table = SeriesTable::new(9);
+    let to = measurement("gone", 1, Outcome::Value(1.0));
+    series_table.observe(&to);
+    series_table.remove_target_station(&to.series.target, 1_000_000_000);
+    assert!(matches!(series_table.observe(&to), ObserveResult::New(_)) && series_table.len() == 1);
+    series_table.remove_station(&to.series.target, 2_000_000_000);
+    assert_eq!((series_table.observe(&to), series_table.len()), (ObserveResult::Removed, 0));
+    series_table.set_targets(|name| *name == to.series.target);
+    assert!(matches!(series_table.observe(&to), ObserveResult::New(_)));
+    assert!(series_table.is_removed(&to.series.target));
+    series_table.set_targets(|_| false);
+    assert_eq!((series_table.observe(&to), series_table.len()), (ObserveResult::Removed, 0));
 }
 
 #[test]

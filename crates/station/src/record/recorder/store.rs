@@ -113,8 +113,9 @@ async fn read_highest_seq(engine: &dyn Engine, append: &mut AppendBatch) -> Resu
     Ok(())
 }
 
-/// Assigns the missing sequence numbers, and appends. `archive` is the archive for records of
-/// members; `None` if there are no members.
+/// Assigns the missing sequence numbers, and appends. `archive` is this station's archive if it
+/// also stores records that other stations number: it refuses records that an application numbers
+/// under the name of such a station.
 pub(super) async fn store(
     engine: &dyn Engine,
     archive: Option<&Local>,

@@ -127,6 +127,15 @@ fn an_open_invitation_does_not_grant_a_name_in_use() {
     assert_eq!(taken.status, 201, "{}", taken.body);
     let refused = register(address, &invite(address, None), "b");
     assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
+    // A removed station that never forwarded a record does not keep its name free: an application
+    // may use the name as its origin.
+    assert_eq!(register(address, &invite(address, Some("idle")), "idle").status, 200);
+    assert_eq!(send(address, "DELETE", "/v1/members?name=idle", &[], "").status, 200);
+    let record = json!({ "seq": 1, "source": "db", "target": "disk", "quantity": "depth", "value": 1 });
+    let numbered = json!({ "origin": "idle", "records": [record] }).to_string();
+    assert_eq!(post(address, "/v1/measurements", &numbered).status, 201);
+    let refused = register(address, &invite(address, None), "idle");
+    assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
 }
 
 /// A member numbers its records itself. If an application uses the same name and numbers, the
