@@ -28,7 +28,8 @@ pub const POINTS_MAX: usize = 512;
 pub(crate) const MEMBER_SHARE: usize = 4;
 
 /// Time (ns) after the removal of a station, after which the label of a measurement shows that the
-/// station is back, or that a host measures the station without the mesh. This time is twice [`Record::LABEL_AHEAD_MAX`]: once for a label that is ahead of its arrival, and once for a
+/// station is back, or that a host measures the station without the mesh. This time is twice
+/// [`Record::LABEL_AHEAD_MAX`]: once for a label that is ahead of its arrival, and once for a
 /// record that arrives late.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
