@@ -579,12 +579,15 @@ fn count_by_source(series: &HashMap<SeriesId, i64>) -> HashMap<HostId, usize> {
 }
 
 /// Creates the table of the origins that forwarded records to this archive, and marks each origin
-/// of the archive that is in `forwarders`.
+/// of the archive that is in `forwarders` and that is the source of a series. A station is the
+/// source of all series that it forwards.
 fn create_forwarded(transaction: &Transaction<'_>, forwarders: &[HostId]) -> rusqlite::Result<()> {
     transaction.execute_batch(FORWARDED_TABLE)?;
     // A name may be in the list twice.
-    let mut mark =
-        transaction.prepare("INSERT OR IGNORE INTO forwarded SELECT id FROM origin WHERE name = ?1")?;
+    let mut mark = transaction.prepare(
+        "INSERT OR IGNORE INTO forwarded
+             SELECT id FROM origin WHERE name = ?1 AND EXISTS (SELECT 1 FROM series WHERE source = ?1)",
+    )?;
     for host in forwarders {
         mark.execute([host.as_str()])?;
     }

@@ -180,8 +180,14 @@ fn size(text: &str) -> Result<usize, ProtocolError> {
 }
 
 /// Returns whether the client library can parse this header block, by the rules of its
-/// `Connection::try_read_op`.
+/// `Connection::try_read_op`, and reads the same headers as the server.
 fn is_readable(block: &[u8]) -> bool {
+    // The server ends a line only at CR LF, the client library also at LF. So a member could write
+    // a header that the server does not read, for example the lifetime of the message.
+    let is_bare = |(at, byte): (usize, &u8)| *byte == b'\n' && (at == 0 || block[at - 1] != b'\r');
+    if block.iter().enumerate().any(is_bare) {
+        return false;
+    }
     let Ok(text) = std::str::from_utf8(block) else { return false };
     let mut lines = text.lines();
     let Some(version) = lines.next().and_then(|line| line.strip_prefix("NATS/1.0")) else { return false };
@@ -339,6 +345,15 @@ mod tests {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/relay");
         for file in std::fs::read_dir(corpus).unwrap() {
             crate::fuzz_relay(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_header_behind_a_bare_line_feed_is_unreadable() {
+        assert!(is_readable(b"NATS/1.0\r\na: b\r\nNats-TTL: 300s\r\n\r\n"));
+        for block in ["NATS/1.0\r\na: b\nNats-TTL: 300s\r\n\r\n", "NATS/1.0\na: b\r\n\r\n", "NATS/1.0\r\n\n"]
+        {
+            assert!(!is_readable(block.as_bytes()), "{block:?}");
         }
     }
 

@@ -195,8 +195,7 @@ impl Stored {
     /// When the servers stored the message, in nanoseconds since 1970-01-01 UTC; `None` if the
     /// header is missing or is not a time of RFC 3339.
     pub(super) fn stored_unix_ns(&self) -> Option<i64> {
-        let stored_at = OffsetDateTime::parse(self.stored_at()?, &Rfc3339).ok()?;
-        i64::try_from(stored_at.unix_timestamp_nanos()).ok()
+        parse_time(self.stored_at()?)
     }
 
     /// Returns whether the message was published to its subject, and not sent there as a response.
@@ -270,6 +269,12 @@ const END_OF_BATCH: u16 = 204;
 /// Largest number of bytes in one read: a few thousand ordinary records, which arrive quickly on
 /// any network.
 const RANGE_BYTES: usize = 1 << 20;
+
+/// Time in nanoseconds since 1970-01-01 UTC; `None` if the text is not a time of RFC 3339.
+pub(super) fn parse_time(text: &str) -> Option<i64> {
+    let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    i64::try_from(time.unix_timestamp_nanos()).ok()
+}
 
 #[cfg(test)]
 mod tests {

@@ -157,13 +157,14 @@ impl Watcher {
         }
         let mut now = Members::new(&self.members.group);
         let mut named = BTreeSet::new();
-        let mut position = 0;
+        let (mut position, mut newest_unix_ns) = (0, i64::MIN);
         self.polled_at = Instant::now();
         loop {
             let range = self.read_range(position).await?;
             position = range.last().unwrap_or(position);
             for stored in &range.messages {
                 now.process(stored, Renewal::Before(Instant::now()));
+                newest_unix_ns = newest_unix_ns.max(stored.stored_unix_ns().unwrap_or(i64::MIN));
                 let header = RegistrationHeader::read(stored)
                     .filter(|header| header.operation != Some(Operation::Removal));
                 named.extend(header.map(|header| header.host));
@@ -175,6 +176,7 @@ impl Watcher {
         }
         // Set the position even if it is lower: numbers start again if the bucket was recreated.
         self.position = position;
+        now.drop_expired(&self.members, newest_unix_ns);
         now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
         let mut events = self.members.changes_to(&now);

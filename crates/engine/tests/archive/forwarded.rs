@@ -56,6 +56,7 @@ async fn an_archive_of_an_earlier_version_marks_its_forwarders_once() {
     // A new archive is empty, so the list has no effect.
     let engine = open_with(&["b", "c"]);
     engine.append_numbered(&[of("c", 1)]).await.unwrap();
+    engine.append_numbered(&[of("e", 1)]).await.unwrap();
     engine.append_forwarded(&series_each("b", 1..=10)).await.unwrap();
     assert_eq!(engine.has_forwarded(&name("b")).await, Ok(true));
     assert_eq!(engine.has_forwarded(&name("c")).await, Ok(false));
@@ -64,15 +65,15 @@ async fn an_archive_of_an_earlier_version_marks_its_forwarders_once() {
     archive.execute_batch("DROP TABLE forwarded").unwrap();
     drop(archive);
 
-    // The archive has no record of `d`.
-    let engine = open_with(&["b", "d", "b"]);
+    // The archive has no record of `d`, and `e` is not the source of its records.
+    let engine = open_with(&["b", "d", "e", "b"]);
     assert!(denied(engine.append_numbered(&series_each("b", 11..=11)).await));
     engine.append_numbered(&[of("c", 2)]).await.unwrap();
     engine.append_numbered(&[of("d", 1)]).await.unwrap();
     drop(engine);
     let engine = open_with(&["c"]);
     engine.append_numbered(&[of("c", 3)]).await.unwrap();
-    for (host, expected) in [("b", true), ("c", false), ("d", false), ("unknown", false)] {
+    for (host, expected) in [("b", true), ("c", false), ("d", false), ("e", false)] {
         assert_eq!(engine.has_forwarded(&name(host)).await, Ok(expected), "{host}");
     }
     // A copy has the marks.

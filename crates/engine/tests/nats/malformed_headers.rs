@@ -128,6 +128,35 @@ async fn malformed_headers_of_a_member_do_not_stop_other_members() {
     assert!(began.elapsed() < BOUND, "the next record after {stored:?}, all after {:?}", began.elapsed());
 }
 
+/// A server ends a header at CR LF only, the client library also at LF. So a station could write a
+/// lease that the server does not know, and stay in the directory after its withdrawal.
+#[tokio::test]
+async fn an_entry_with_a_lease_behind_a_bare_line_feed_is_no_registration() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = NatsServer::start(directory.path()) else { return };
+    let south = Nats::new(server::config(&server.url, SOUTH)).unwrap();
+    let _lease = eventually("a registration", async || {
+        south.register(&entry(SOUTH), Duration::from_secs(60)).await.ok()
+    })
+    .await;
+    let mut member = Member::new(&server, None);
+    for (end, expected) in [("\n", None), ("\r\n", Some(Event::Up(entry(NORTH))))] {
+        let block = format!("NATS/1.0\r\nBarograph-Registration: r{end}Nats-TTL: 60s\r\n\r\n");
+        let text = barograph_engine::wire::entry_text(&entry(NORTH));
+        let subject = format!("$KV.barograph_dir.{}", token(NORTH));
+        let sizes = format!("{} {}", block.len(), block.len() + text.len());
+        let message = format!("HPUB {subject} {sizes}\r\n{block}{text}\r\n");
+        member.send(message.as_bytes()).expect("the server takes it");
+        let mut events = south.watch(&name("local"));
+        let mut seen = Vec::new();
+        while seen.last() != Some(&Event::Synced) {
+            seen.push(next_item(&mut events).await);
+        }
+        assert!(seen.contains(&Event::Up(entry(SOUTH))), "{seen:?}");
+        assert_eq!(seen.into_iter().find(|event| *event == Event::Up(entry(NORTH))), expected, "{end:?}");
+    }
+}
+
 /// Sends every block to every subject that the north may write. Returns the number of accepted
 /// messages.
 fn flood(directory: &Path, server: &NatsServer) -> usize {

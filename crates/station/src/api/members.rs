@@ -72,37 +72,45 @@ pub(super) async fn remove(
 ) -> Result<Response, ApiRefusal> {
     let asked: RemoveQuery = query(&uri)?;
     let removed = asked.name.clone();
-    if let EngineLocation::Nats { .. } = shared.mesh_state.location {
-        // The NATS servers decide which stations are members; the directory has only registrations.
-        let name = Name::new(&asked.name).map_err(|error| ApiRefusal::bad(format!("`name`: {error}")))?;
-        if name == shared.host {
-            return Err(refusal(MembersError::Own(name)));
-        }
-        let state = shared.mesh_state.peers().get(&name).map(|peer| peer.state.clone());
-        match state {
-            Some(PeerState::Lost) => {}
-            // `name` was removed before. Repeat the removal for stations that were not connected
-            // for a long time.
-            None if shared.mesh_state.removed.contains(&name) => {}
-            // `name` was lost before this station was started, and this station still has the
-            // series of `name`.
-            None if lock(&shared.series_table).count_of(&name) > 0 => {}
-            None => return Err(refusal(MembersError::Unknown(asked.name))),
-            Some(_) => {
-                let error = format!(
-                    "`{name}` is registered: withdraw its right to connect at the NATS servers first, and wait \
-                     until it is lost; it would register again"
-                );
-                return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
-            }
-        }
-        shared.engine.remove(&name).await?;
-        return Ok(json(StatusCode::OK, &RemovedName { removed }));
-    }
     // Remove the member in a task, so that the removal completes even if the caller disconnects.
-    let removing = tokio::spawn(async move { remove_member(&shared, asked.name).await });
+    let removing = tokio::spawn(async move {
+        match shared.mesh_state.location {
+            EngineLocation::Nats { .. } => remove_on_nats(&shared, &asked.name).await,
+            _ => remove_member(&shared, asked.name).await,
+        }
+    });
     removing.await.map_err(|error| ApiRefusal::ended(&error))??;
     Ok(json(StatusCode::OK, &RemovedName { removed }))
+}
+
+/// Removes a station from the directory of a mesh on NATS.
+async fn remove_on_nats(shared: &Arc<ApiState>, name: &str) -> Result<(), ApiRefusal> {
+    // The NATS servers decide which stations are members; the directory has only registrations.
+    let name = Name::new(name).map_err(|error| ApiRefusal::bad(format!("`name`: {error}")))?;
+    if name == shared.host {
+        return Err(refusal(MembersError::Own(name)));
+    }
+    let state = shared.mesh_state.peers().get(&name).map(|peer| peer.state.clone());
+    match state {
+        Some(PeerState::Lost) => {}
+        // `name` was removed before. Repeat the removal for stations that were not connected for a
+        // long time.
+        None if shared.mesh_state.removed.contains(&name) => {}
+        // `name` was lost before this station was started, and this station still has the series of
+        // `name`.
+        None if lock(&shared.series_table).count_of(&name) > 0 => {}
+        None => return Err(refusal(MembersError::Unknown(name.to_string()))),
+        Some(_) => {
+            let error = format!(
+                "`{name}` is registered: withdraw its right to connect at the NATS servers first, and wait until \
+                 it is lost; it would register again"
+            );
+            return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
+        }
+    }
+    shared.engine.remove(&name).await?;
+    wait_until_written(shared, &name).await;
+    Ok(())
 }
 
 /// Withdraws the invitation, and removes the station that has used it.
@@ -134,13 +142,17 @@ async fn remove_member(shared: &Arc<ApiState>, name_or_id: String) -> Result<(),
     let is_removed = served.leases.remove(shared.engine.as_ref(), &name, is_held).await?;
     shared.reserve_series();
     if is_removed {
-        // Answer when the removal is in the file, so that a crash after the answer does not undo
-        // the removal.
-        let is_removed = || lock(&shared.series_table).is_removed(&name);
-        let written = shared.mesh_state.removed.wait_until_written(&name, is_removed);
-        let _ = tokio::time::timeout(WRITE_TIMEOUT, written).await;
+        wait_until_written(shared, &name).await;
     }
     Ok(())
+}
+
+/// Waits until the removal of a station is in the file, so that a crash after the answer does not
+/// undo the removal.
+async fn wait_until_written(shared: &ApiState, name: &Name) {
+    let is_removed = || lock(&shared.series_table).is_removed(name);
+    let written = shared.mesh_state.removed.wait_until_written(name, is_removed);
+    let _ = tokio::time::timeout(WRITE_TIMEOUT, written).await;
 }
 
 /// Whether a station of this name was in the mesh that this station serves, although it is no

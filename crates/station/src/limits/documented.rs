@@ -144,7 +144,15 @@ fn members() -> String {
             ),
             String::new(),
         ],
-        ["other requests at once".into(), format!("{}", member_quota::REQUESTS_MAX), String::new()],
+        [
+            "other requests at once".into(),
+            format!(
+                "{}: {} of them read pages of the archive, further ones wait",
+                member_quota::REQUESTS_MAX,
+                member_quota::READS_MAX
+            ),
+            String::new(),
+        ],
         [
             "records appended".into(),
             format!("{} a second, after {}", member_quota::RECORDS_PER_S, member_quota::RECORDS_BURST),

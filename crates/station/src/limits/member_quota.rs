@@ -16,6 +16,7 @@ pub(crate) struct MemberQuota {
     streams: Arc<Semaphore>,
     subscriptions: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
     appends: Arc<Semaphore>,
     /// Time from which the times in the budgets are measured.
     began: Instant,
@@ -34,6 +35,7 @@ impl MemberQuota {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
             appends: Arc::new(Semaphore::new(1)),
             began: Instant::now(),
             records: budget(RECORDS_BURST, RECORDS_PER_S),
@@ -101,6 +103,12 @@ impl MemberQuota {
         permit.map_err(|_| format!("a member may have at most {REQUESTS_MAX} requests in progress"))
     }
 
+    /// Waits for a permit to read a page of the archive.
+    pub(crate) async fn read(&self) -> Option<QuotaPermit> {
+        // The semaphore is never closed.
+        Arc::clone(&self.reads).acquire_owned().await.ok()
+    }
+
     pub(crate) fn append(&self) -> Result<QuotaPermit, String> {
         let permit = Arc::clone(&self.appends).try_acquire_owned();
         permit.map_err(|_| "a member may have one append in progress; wait for its response".into())
@@ -123,6 +131,10 @@ pub(crate) const SUBSCRIPTIONS_MAX: usize = 16;
 /// Maximum number of requests of one member at the same time: for a lease, an append, and a few
 /// reads. A page of history may take 40 MB while it is sent.
 pub(crate) const REQUESTS_MAX: usize = 8;
+
+/// Maximum number of pages that the archive makes for one member at the same time. The archive
+/// makes one page after the other, so more pages of one member would delay those of others.
+pub(crate) const READS_MAX: usize = 2;
 
 /// Rate and burst of the records of one member. A station with a hundred peers makes some tens of
 /// records a second, so the burst covers an outage of half an hour or more. The rest of a longer

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::directory::{Content, Operation, Registered, RegistrationHeader};
 use super::super::directory_writes::{DirectoryWrites, LeaseEnd};
-use super::super::stream_read::Stored;
+use super::super::stream_read::{Stored, parse_time};
 use super::POLL_EVERY;
 use crate::{Entry, Event, Group, HostId};
 
@@ -81,6 +81,12 @@ struct MessageId {
 impl MessageId {
     fn of(stored: &Stored) -> Self {
         Self { seq: stored.seq, stored_at: stored.stored_at().map(str::to_owned) }
+    }
+
+    /// When the servers stored the message, in nanoseconds since 1970-01-01 UTC; `None` if the time
+    /// is unknown.
+    fn stored_unix_ns(&self) -> Option<i64> {
+        parse_time(self.stored_at.as_deref()?)
     }
 }
 
@@ -166,6 +172,11 @@ impl Members {
             Content::Operation(Operation::Deletion) => None,
         };
         if let Some(removal) = self.removals.get_mut(&host) {
+            if removal.is_marked() {
+                // The station has registered since the removal. If the station repeats the mark, it
+                // is not removed again.
+                removal.stored_unix_ns = None;
+            }
             removal.marked_unix_ns = None;
         }
         self.removed.remove(&host);
@@ -262,6 +273,19 @@ impl Members {
                 self.known.insert(host.clone(), member);
             }
         }
+    }
+
+    /// Drops the members that `before` does not have, and with a lease that ended before
+    /// `newest_unix_ns`, the newest time of storage in the bucket. The servers delete an entry at
+    /// the end of its lease, unless they read a different lease than this station. All times are of
+    /// the servers' clocks, so the clock of this station does not matter.
+    pub(super) fn drop_expired(&mut self, before: &Self, newest_unix_ns: i64) {
+        self.known.retain(|host, member| {
+            let age_ns =
+                member.message.stored_unix_ns().map_or(0, |stored| newest_unix_ns.saturating_sub(stored));
+            let age = Duration::from_nanos(age_ns.max(0).cast_unsigned());
+            before.known.contains_key(host) || age <= member.ttl + CLOCK_DIFFERENCE_MAX
+        });
     }
 
     /// Copies the storage time of each registration from `before`, if the bucket still has the same
@@ -383,6 +407,9 @@ const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 /// error. The remaining time allows for differences between the clocks of servers.
 const MARKED_WITHIN: Duration = Duration::from_mins(1);
 
+/// Largest difference between the clocks of two servers that makes no registration look expired.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_mins(1);
+
 /// Longest time between two polls after which the storage time of a renewal still counts as known:
 /// twice the interval, so that one poll may be slow.
 const LATE_AFTER: Duration = POLL_EVERY.saturating_mul(2);
@@ -488,6 +515,49 @@ mod tests {
         ] {
             assert_eq!(is_read_as_removed(&messages), is_removed, "{messages:?}");
         }
+    }
+
+    #[test]
+    fn a_readmitted_station_cannot_repeat_its_removal() {
+        let mut members = Members::new(&Name::new("local:a").unwrap());
+        let since = Renewal::Since(Instant::now());
+        for message in [marked("removed/", "r1", 5, 11), marked("", "r1", 5, 12)] {
+            members.process(&message, since);
+        }
+        assert!(matches!(members.process(&stored(13), since), Some(Event::Up(_))));
+        let down = Some(Event::Down(Name::new("north").unwrap()));
+        assert_eq!(members.process(&marked("", "r1", 5, 14), since), down);
+        // An archive removes the station again.
+        members.process(&marked("removed/", "r2", 6, 15), since);
+        assert!(members.removed.contains(&Name::new("north").unwrap()));
+    }
+
+    #[test]
+    fn an_entry_that_outlived_its_lease_is_not_reported_by_a_new_watch() {
+        let group = Name::new("local:a").unwrap();
+        let [old, newest] = [("old", 5, 1), ("new", 6, 2)]
+            .map(|(host, minute, seq)| stored_in(&format!("2026-11-26T06:{minute:02}:30Z"), host, seq));
+        let read = || {
+            let mut now = Members::new(&group);
+            for message in [&old, &newest] {
+                now.process(message, Renewal::Before(Instant::now()));
+            }
+            now
+        };
+        let hosts = |members: &Members| members.known.keys().map(ToString::to_string).collect::<Vec<_>>();
+        // The lease is 4 s. The clocks of servers may differ by a minute.
+        let newest_unix_ns = newest.stored_unix_ns().unwrap();
+        for (newest_unix_ns, expected) in
+            [(newest_unix_ns, vec!["new", "old"]), (newest_unix_ns + 4_000_000_001, vec!["new"])]
+        {
+            let mut now = read();
+            now.drop_expired(&Members::new(&group), newest_unix_ns);
+            assert_eq!(hosts(&now), expected);
+        }
+        // A watch that knows the station follows its lease by this station's clock.
+        let mut now = read();
+        now.drop_expired(&read(), i64::MAX);
+        assert_eq!(hosts(&now), ["new", "old"]);
     }
 
     /// Returns whether a watch that reads these messages as the whole bucket reports `north` as

@@ -63,7 +63,10 @@ pub(super) async fn history(
         limit: asked.limit.unwrap_or(LIMIT),
         after: asked.after.map(Cursor),
     };
-    let page = shared.engine.history(&SeriesId { source, target, quantity }, &range).await;
+    let page = {
+        let _read = member.quota.read().await;
+        shared.engine.history(&SeriesId { source, target, quantity }, &range).await
+    };
     let page = page.inspect_err(|error| shared.health.read_failed(error))?;
     Ok(sent(page, request))
 }
@@ -79,7 +82,10 @@ pub(super) async fn latest(
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let selector = selector.map_err(invalid)?;
     let (after, limit) = (asked.after.map(Cursor), asked.limit.unwrap_or(LIMIT));
-    let page = shared.engine.latest(&selector, after, limit).await;
+    let page = {
+        let _read = member.quota.read().await;
+        shared.engine.latest(&selector, after, limit).await
+    };
     let page = page.inspect_err(|error| shared.health.read_failed(error))?;
     Ok(sent(page, request))
 }

@@ -130,13 +130,14 @@ impl<T: Send + 'static> MemberStream<T> {
             return None;
         }
         let item = tokio::select! {
-            item = self.items.next() => item?,
-            () = tokio::time::sleep(HEARTBEAT) => return Some("\n".into()),
+            biased;
             _ = self.removal.wait_for(|removed| *removed) => {
                 self.ended = true;
                 Err(EngineError::Denied("the invitation was withdrawn".into()))
             }
             _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+            item = self.items.next() => item?,
+            () = tokio::time::sleep(HEARTBEAT) => return Some("\n".into()),
         };
         let mut piece = String::new();
         self.push(&mut piece, item);
