@@ -94,8 +94,8 @@ pub struct LocalConfig {
     /// versions did not mark the origins of forwarded records.
     ///
     /// When this version opens such an archive for the first time, it marks each origin of the
-    /// archive that is in this list; see [`Local::has_forwarded`]. Later opens ignore the list.
-    /// Default: empty.
+    /// archive that is in this list and is the source of a series; see [`Local::has_forwarded`].
+    /// Later opens ignore the list. Default: empty.
     pub forwarders: Vec<HostId>,
 }
 

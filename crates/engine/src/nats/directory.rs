@@ -441,7 +441,7 @@ impl Lease for NatsLease {
 const REGISTRATION: &str = "Barograph-Registration";
 
 /// Header with the time for which the server keeps a message (ADR-43 of NATS).
-const TTL: &str = "Nats-TTL";
+pub(super) const TTL: &str = "Nats-TTL";
 
 /// Header with the condition of a write: the server accepts the write only if the key's newest
 /// message has this sequence number.

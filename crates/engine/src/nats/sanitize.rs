@@ -4,10 +4,12 @@
 //! async-nats (0.51) ends its connection when it cannot parse a message; one kind of header even
 //! ends the library's task. A server delivers any bytes that a member wrote. This module replaces
 //! an unreadable header block by a readable one: a header that reports the replacement, and the
-//! headers that the server added.
+//! headers that the server added. A block with a lifetime that the server may not read counts as
+//! unreadable, too.
 
 use async_nats::{HeaderName, StatusCode};
 
+use super::directory::TTL;
 use super::subject::REQUESTS;
 
 /// Filter for the bytes from the server to the client, with its state between two reads.
@@ -180,39 +182,32 @@ fn size(text: &str) -> Result<usize, ProtocolError> {
 }
 
 /// Returns whether the client library can parse this header block, by the rules of its
-/// `Connection::try_read_op`, and reads the same headers as the server.
+/// `Connection::try_read_op`, and reads the same lifetime of the message as the server.
 fn is_readable(block: &[u8]) -> bool {
-    // The server ends a line only at CR LF, the client library also at LF. So a member could write
-    // a header that the server does not read, for example the lifetime of the message.
-    let is_bare = |(at, byte): (usize, &u8)| *byte == b'\n' && (at == 0 || block[at - 1] != b'\r');
-    if block.iter().enumerate().any(is_bare) {
-        return false;
-    }
     let Ok(text) = std::str::from_utf8(block) else { return false };
-    let mut lines = text.lines();
+    // The server ends a line only at CR LF, the client library also at LF.
+    let mut lines = text.split("\r\n");
     let Some(version) = lines.next().and_then(|line| line.strip_prefix("NATS/1.0")) else { return false };
-    let version = version.trim();
-    let status = version.split_once(' ').map_or(version, |(status, _)| status.trim());
-    if !status.is_empty() && status.parse::<StatusCode>().is_err() {
-        return false;
-    }
-    let mut continues = false;
-    for line in lines {
-        if line.contains('\r') {
-            return false;
-        }
-        if line.is_empty() || continues && line.starts_with(char::is_whitespace) {
-            // An empty line ends a value.
-            continues &= !line.is_empty();
-            continue;
-        }
-        let is_header = |(name, _): (&str, &str)| name.parse::<HeaderName>().is_ok();
-        continues = line.split_once(':').is_some_and(is_header);
-        if !continues {
-            return false;
-        }
-    }
-    true
+    let status = version.trim();
+    let status = status.split_once(' ').map_or(status, |(status, _)| status.trim());
+    let is_version =
+        !version.contains(['\r', '\n']) && (status.is_empty() || status.parse::<StatusCode>().is_ok());
+    // The client library appends a line that begins with a space to the value before it. The server
+    // does not, so such a line has no name here.
+    let is_header = |line: &str| {
+        let name = line.split_once(':').and_then(|(name, _)| name.parse::<HeaderName>().ok());
+        !line.contains(['\r', '\n']) && name.is_some()
+    };
+    is_version && lines.all(|line| line.is_empty() || is_header(line)) && !hides_lifetime(text)
+}
+
+/// Whether the server may not find the header with the lifetime of the message. The server searches
+/// for the name also in values and in other names. After an occurrence there, it may miss the
+/// header (`getHeaderKeyIndex` of nats-server 2.12). Then the server keeps the message longer than
+/// its readers expect.
+fn hides_lifetime(text: &str) -> bool {
+    let header = text.find(&format!("\r\n{TTL}:")).map(|at| at + END.len());
+    header.is_some() && header != text.find(TTL)
 }
 
 /// Returns a replacement for an unreadable header block: a header that reports the replacement, and
@@ -295,13 +290,50 @@ mod tests {
             b"\0",
             b":",
             b"Nats-Sequence: 1",
+            b"Nats-TTL",
+            b"-",
+            b"\r\nNats-TTL: 6s\r\n",
             b"no colon",
             "\u{2003}".as_bytes(),
         ];
         prop::collection::vec(prop::sample::select(pieces), 0..12).prop_map(|pieces| pieces.concat())
     }
 
+    /// Value of the header `Nats-TTL` for nats-server 2.12.15 (`getHeaderKeyIndex`, `getHeader`).
+    fn server_lifetime(block: &[u8]) -> Option<&[u8]> {
+        let find =
+            |from: usize, what: &[u8]| block[from..].windows(what.len()).position(|window| window == what);
+        let name = TTL.as_bytes();
+        let mut offset = 0;
+        loop {
+            let index = find(offset, name).filter(|index| *index >= 2)? + offset;
+            let after = index + name.len();
+            if block[index - 2..index] != *END || block.get(after) != Some(&b':') {
+                offset = after;
+                continue;
+            }
+            let from = after + 1 + block[after + 1..].iter().take_while(|byte| **byte == b' ').count();
+            return Some(&block[from..from + find(from, END)?]);
+        }
+    }
+
+    /// Value of the header `Nats-TTL` for the client library.
+    fn client_lifetime(block: &[u8]) -> Option<&[u8]> {
+        let text = std::str::from_utf8(block).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(TTL)?.strip_prefix(':'));
+        value.map(|value| value.trim().as_bytes())
+    }
+
     proptest! {
+        #[test]
+        fn server_and_client_read_the_same_lifetime_in_a_readable_block(block in block()) {
+            let block = [b"NATS/1.0\r\n", &block[..], b"\r\n\r\n"].concat();
+            if is_readable(&block) {
+                let of_server = server_lifetime(&block).map(|value| value.trim_ascii_end());
+                prop_assert_eq!(of_server, client_lifetime(&block), "{}", String::from_utf8_lossy(&block));
+            }
+        }
+
         #[test]
         fn relay_output_does_not_depend_on_how_the_bytes_are_split(
             blocks in prop::collection::vec(block(), 1..4),
@@ -349,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_behind_a_bare_line_feed_is_unreadable() {
+    fn a_lifetime_that_the_server_does_not_read_is_unreadable() {
         assert!(is_readable(b"NATS/1.0\r\na: b\r\nNats-TTL: 300s\r\n\r\n"));
         for block in ["NATS/1.0\r\na: b\nNats-TTL: 300s\r\n\r\n", "NATS/1.0\na: b\r\n\r\n", "NATS/1.0\r\n\n"]
         {

@@ -22,9 +22,9 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::members::{LateRenewals, Members, Renewal};
+use self::members::{LateRenewals, Members, Renewal, WholeRead};
 use super::connection::{NatsConnection, RequestError};
-use super::directory::{self, Operation, Registered, RegistrationHeader};
+use super::directory::{self, Registered, RegistrationHeader};
 use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES};
 use super::subject;
@@ -156,18 +156,15 @@ impl Watcher {
             self.bucket = streams::bucket(&self.connection).await.or_else(|| self.bucket.take());
         }
         let mut now = Members::new(&self.members.group);
-        let mut named = BTreeSet::new();
-        let (mut position, mut newest_unix_ns) = (0, i64::MIN);
+        let mut position = 0;
         self.polled_at = Instant::now();
+        let mut read = WholeRead::default();
         loop {
             let range = self.read_range(position).await?;
             position = range.last().unwrap_or(position);
             for stored in &range.messages {
                 now.process(stored, Renewal::Before(Instant::now()));
-                newest_unix_ns = newest_unix_ns.max(stored.stored_unix_ns().unwrap_or(i64::MIN));
-                let header = RegistrationHeader::read(stored)
-                    .filter(|header| header.operation != Some(Operation::Removal));
-                named.extend(header.map(|header| header.host));
+                read.add(stored);
                 self.keep_unless_registered(stored, &mut now);
             }
             if range.pending == 0 {
@@ -176,9 +173,7 @@ impl Watcher {
         }
         // Set the position even if it is lower: numbers start again if the bucket was recreated.
         self.position = position;
-        now.drop_expired(&self.members, newest_unix_ns);
-        now.keep_renewals(&self.members);
-        now.keep_missing(&self.members, &named, Instant::now());
+        now.complete(&self.members, &read, Instant::now());
         let mut events = self.members.changes_to(&now);
         if !std::mem::replace(&mut self.synced, true) {
             events.push_back(Event::Synced);

@@ -205,5 +205,6 @@ fn refusal(error: MembersError) -> ApiRefusal {
 }
 
 /// Longest time that an answer waits until a removal is written: a busy disk takes seconds. After
-/// this time the answer is sent without the write; the removal itself has taken effect.
+/// this time the answer is sent without the write. The removal itself has taken effect, except on
+/// NATS if the station has registered again meanwhile.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -147,7 +147,7 @@ fn members() -> String {
         [
             "other requests at once".into(),
             format!(
-                "{}: {} of them read pages of the archive, further ones wait",
+                "{}; pages of the archive are made {} at a time",
                 member_quota::REQUESTS_MAX,
                 member_quota::READS_MAX
             ),

@@ -157,6 +157,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    #[tokio::test]
+    async fn further_reads_of_a_member_wait_for_the_running_reads() {
+        let quota = MemberQuota::new();
+        let mut running = Vec::new();
+        for _ in 0..READS_MAX {
+            running.push(quota.read().await);
+        }
+        let further = quota.read();
+        let waits = tokio::time::timeout(Duration::ZERO, quota.read()).await;
+        assert!(waits.is_err());
+        running.pop();
+        assert!(further.await.is_some());
+    }
+
     #[test]
     fn released_streams_become_available_again() {
         let quota = MemberQuota::new();

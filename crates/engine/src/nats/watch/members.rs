@@ -31,6 +31,10 @@ struct Removal {
     /// When the servers stored the mark, in nanoseconds since 1970-01-01 UTC; `None` if the newest
     /// message at the station's own key is not a mark, or if the time is unknown.
     marked_unix_ns: Option<i64>,
+    /// When the servers stored the newest removal after which the station has registered again, in
+    /// nanoseconds since 1970-01-01 UTC. If the station repeats the mark of this removal, it is not
+    /// removed again.
+    undone_unix_ns: Option<i64>,
     /// Whether the removal was reported to the reader of the watch.
     is_reported: bool,
 }
@@ -44,11 +48,34 @@ impl Removal {
     /// since, because a registration overwrites the mark. A mark that was stored more than
     /// [`MARKED_WITHIN`] after the removal does not count: a station that was admitted again can
     /// write it.
+    ///
+    /// If the station registers between the marks of two concurrent removals, a watch that reads
+    /// the second mark live does not report the removal. An operator then removes the station
+    /// again.
     fn is_marked(&self) -> bool {
         self.stored_unix_ns.zip(self.marked_unix_ns).is_some_and(|(removed, marked)| {
             let delay_ns = marked.saturating_sub(removed).max(0);
-            Duration::from_nanos(delay_ns.cast_unsigned()) <= MARKED_WITHIN
+            let is_undone = self.undone_unix_ns.is_some_and(|undone| removed <= undone);
+            !is_undone && Duration::from_nanos(delay_ns.cast_unsigned()) <= MARKED_WITHIN
         })
+    }
+}
+
+/// What a read of the whole bucket found besides the members.
+#[derive(Default)]
+pub(super) struct WholeRead {
+    /// Stations with a registration, a deletion or a mark at their key.
+    named: BTreeSet<HostId>,
+    /// Newest time of storage, in nanoseconds since 1970-01-01 UTC; `None` if no time is known.
+    newest_unix_ns: Option<i64>,
+}
+
+impl WholeRead {
+    pub(super) fn add(&mut self, stored: &Stored) {
+        self.newest_unix_ns = self.newest_unix_ns.max(stored.stored_unix_ns());
+        let header = RegistrationHeader::read(stored);
+        let header = header.filter(|header| header.operation != Some(Operation::Removal));
+        self.named.extend(header.map(|header| header.host));
     }
 }
 
@@ -173,9 +200,7 @@ impl Members {
         };
         if let Some(removal) = self.removals.get_mut(&host) {
             if removal.is_marked() {
-                // The station has registered since the removal. If the station repeats the mark, it
-                // is not removed again.
-                removal.stored_unix_ns = None;
+                removal.undone_unix_ns = removal.stored_unix_ns;
             }
             removal.marked_unix_ns = None;
         }
@@ -257,10 +282,51 @@ impl Members {
         now.removed.difference(&self.removed).cloned().map(Event::Removed).collect()
     }
 
+    /// Completes these members, which were read from the whole bucket until `now`, with what the
+    /// members `before` knew.
+    pub(super) fn complete(&mut self, before: &Self, read: &WholeRead, now: Instant) {
+        self.count_leases_from_storage(before, read, now);
+        self.keep_renewals(before);
+        self.keep_missing(before, &read.named, now);
+        self.keep_undone(before);
+    }
+
+    /// Counts the leases of members that `before` does not have from the time of their storage, and
+    /// drops the members with a lease that has ended. The servers delete an entry at the end of its
+    /// lease, unless they read a different lease than this station.
+    ///
+    /// The present time is at least the newest time of storage in the bucket. All times are of the
+    /// servers' clocks, so the clock of this station does not matter.
+    fn count_leases_from_storage(&mut self, before: &Self, read: &WholeRead, now: Instant) {
+        self.known.retain(|host, member| {
+            if before.known.contains_key(host) {
+                return true;
+            }
+            let ages = read.newest_unix_ns.zip(member.message.stored_unix_ns());
+            let age_ns = ages.map_or(0, |(newest, stored)| newest.saturating_sub(stored).max(0));
+            let age = Duration::from_nanos(age_ns.cast_unsigned()).saturating_sub(CLOCK_DIFFERENCE_MAX);
+            let Some(stored_at) = now.checked_sub(age) else { return false };
+            member.renewed = Renewal::Before(stored_at);
+            member.check_at = member.overdue_at();
+            now < member.over_at()
+        });
+    }
+
+    /// Keeps which removals were undone by a registration. The bucket does not show that.
+    fn keep_undone(&mut self, before: &Self) {
+        for (host, before) in &before.removals {
+            let Some(removal) = self.removals.get_mut(host) else { continue };
+            removal.undone_unix_ns = removal.undone_unix_ns.max(before.undone_unix_ns);
+            if !removal.is_marked() {
+                self.removed.remove(host);
+            }
+        }
+    }
+
     /// Keeps the members of `before` that are neither in `self` nor in `named`. `self` was read
     /// again from the bucket. `named` are the stations with a registration, a deletion or a removal
     /// in the bucket. So the servers have dropped the entries of the kept members meanwhile.
-    pub(super) fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
+    fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
         for (host, member) in &before.known {
             if !self.known.contains_key(host) && !named.contains(host) {
                 let mut member = member.clone();
@@ -275,22 +341,9 @@ impl Members {
         }
     }
 
-    /// Drops the members that `before` does not have, and with a lease that ended before
-    /// `newest_unix_ns`, the newest time of storage in the bucket. The servers delete an entry at
-    /// the end of its lease, unless they read a different lease than this station. All times are of
-    /// the servers' clocks, so the clock of this station does not matter.
-    pub(super) fn drop_expired(&mut self, before: &Self, newest_unix_ns: i64) {
-        self.known.retain(|host, member| {
-            let age_ns =
-                member.message.stored_unix_ns().map_or(0, |stored| newest_unix_ns.saturating_sub(stored));
-            let age = Duration::from_nanos(age_ns.max(0).cast_unsigned());
-            before.known.contains_key(host) || age <= member.ttl + CLOCK_DIFFERENCE_MAX
-        });
-    }
-
     /// Copies the storage time of each registration from `before`, if the bucket still has the same
     /// message when it is read again. So reading a message again does not extend a lease.
-    pub(super) fn keep_renewals(&mut self, before: &Self) {
+    fn keep_renewals(&mut self, before: &Self) {
         for (host, member) in &mut self.known {
             if let Some(before) = before.known.get(host).filter(|before| before.message == member.message) {
                 member.renewed = before.renewed;
@@ -527,7 +580,17 @@ mod tests {
         assert!(matches!(members.process(&stored(13), since), Some(Event::Up(_))));
         let down = Some(Event::Down(Name::new("north").unwrap()));
         assert_eq!(members.process(&marked("", "r1", 5, 14), since), down);
+        // The watch reads the whole bucket, which has the removal and the mark.
+        let mut now = Members::new(&Name::new("local:a").unwrap());
+        let mut read = WholeRead::default();
+        for message in [marked("removed/", "r1", 5, 11), marked("", "r1", 5, 14)] {
+            now.process(&message, since);
+            read.add(&message);
+        }
+        now.complete(&members, &read, Instant::now());
+        assert!(now.removed.is_empty());
         // An archive removes the station again.
+        let mut members = now;
         members.process(&marked("removed/", "r2", 6, 15), since);
         assert!(members.removed.contains(&Name::new("north").unwrap()));
     }
@@ -537,27 +600,29 @@ mod tests {
         let group = Name::new("local:a").unwrap();
         let [old, newest] = [("old", 5, 1), ("new", 6, 2)]
             .map(|(host, minute, seq)| stored_in(&format!("2026-11-26T06:{minute:02}:30Z"), host, seq));
-        let read = || {
-            let mut now = Members::new(&group);
+        // The lease is 4 s. The clocks of servers may differ by a minute.
+        let began = Instant::now() + Duration::from_hours(1);
+        let read_at = |at: Instant, later_ns: i64, before: &Members| {
+            let (mut now, mut read) = (Members::new(&group), WholeRead::default());
             for message in [&old, &newest] {
-                now.process(message, Renewal::Before(Instant::now()));
+                now.process(message, Renewal::Before(at));
+                read.add(message);
             }
+            read.newest_unix_ns = read.newest_unix_ns.map(|newest| newest + later_ns);
+            now.complete(before, &read, at);
             now
         };
         let hosts = |members: &Members| members.known.keys().map(ToString::to_string).collect::<Vec<_>>();
-        // The lease is 4 s. The clocks of servers may differ by a minute.
-        let newest_unix_ns = newest.stored_unix_ns().unwrap();
-        for (newest_unix_ns, expected) in
-            [(newest_unix_ns, vec!["new", "old"]), (newest_unix_ns + 4_000_000_001, vec!["new"])]
-        {
-            let mut now = read();
-            now.drop_expired(&Members::new(&group), newest_unix_ns);
-            assert_eq!(hosts(&now), expected);
-        }
+        let none = Members::new(&group);
+        let known = read_at(began, 0, &none);
+        assert_eq!(hosts(&known), ["new", "old"]);
+        let two = read_at(began, 2_000_000_000, &none);
+        let is_over =
+            |after: u64| two.is_over(&Name::new("old").unwrap(), began + Duration::from_millis(after));
+        assert!(is_over(2_000) && !is_over(1_999), "two seconds of its lease are left");
+        assert_eq!(hosts(&read_at(began, 4_000_000_000, &none)), ["new"]);
         // A watch that knows the station follows its lease by this station's clock.
-        let mut now = read();
-        now.drop_expired(&read(), i64::MAX);
-        assert_eq!(hosts(&now), ["new", "old"]);
+        assert_eq!(hosts(&read_at(began, 4_000_000_000, &known)), ["new", "old"]);
     }
 
     /// Returns whether a watch that reads these messages as the whole bucket reports `north` as
@@ -752,12 +817,9 @@ mod tests {
             if reads_anew {
                 let mut anew = Members::new(&self.members.group);
                 held.iter().for_each(|stored| drop(anew.process(stored, Renewal::Before(now))));
-                let named = held
-                    .iter()
-                    .filter_map(|stored| RegistrationHeader::read(stored).map(|header| header.host))
-                    .collect();
-                anew.keep_renewals(&self.members);
-                anew.keep_missing(&self.members, &named, now);
+                let mut read = WholeRead::default();
+                held.iter().for_each(|stored| read.add(stored));
+                anew.complete(&self.members, &read, now);
                 self.members = anew;
             } else {
                 let renewal = Renewal::found(self.polled_at, now);

@@ -130,6 +130,7 @@ impl<T: Send + 'static> MemberStream<T> {
             return None;
         }
         let item = tokio::select! {
+            // A withdrawn member gets no further items, even if some are ready.
             biased;
             _ = self.removal.wait_for(|removed| *removed) => {
                 self.ended = true;
