@@ -36,7 +36,6 @@
 extern crate alloc;
 
 mod battery;
-mod epoch_forecaster;
 mod forecaster;
 mod gap;
 mod horizon;
@@ -50,7 +49,6 @@ mod series;
 pub use battery::{
     Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
 };
-pub use epoch_forecaster::{EpochError, EpochForecaster};
 pub use forecaster::{Forecaster, ForecasterConfig};
 pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
