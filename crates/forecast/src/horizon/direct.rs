@@ -151,6 +151,15 @@ impl DirectForecaster {
         }
     }
 
+    /// Number of forecasts that are issued in a horizon, at least 1.
+    fn ticks(&self) -> usize {
+        match self.horizon {
+            Horizon::Steps(_) => (self.length / self.stride).max(1.0) as usize,
+            // Those that wait, and the next one.
+            Horizon::Seconds(_) => self.pending.len() + 1,
+        }
+    }
+
     /// Whether a value with a key was learned.
     fn is_started(&self) -> bool {
         self.latest_key > f64::NEG_INFINITY
@@ -264,7 +273,7 @@ impl DirectForecaster {
 
     /// The forecasts after the newest value.
     fn combined(&self, present: &Present) -> Latest {
-        let ticks = self.pending.len().max(1);
+        let ticks = self.ticks();
         let set = self.candidates.forecasts(present.value, &present.one_step, ticks);
         let bounds = self.candidates.bounds();
         let mut offsets = [0.0; OFFSETS];
