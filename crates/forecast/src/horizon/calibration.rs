@@ -74,13 +74,13 @@ impl HorizonIntervals {
         self.tracker.learn_scale(size);
     }
 
-    /// Half-width of the interval at `level`; `None` until enough errors are known, or if `level`
-    /// is out of range.
-    pub(crate) fn half(&self, level: f64) -> Option<f64> {
+    /// Half-width of the interval at `level` in units of the scale; `None` until enough errors are
+    /// known, or if `level` is out of range.
+    pub(crate) fn factor(&self, level: f64) -> Option<f64> {
         if !LEVEL_RANGE.contains(&level) || !self.is_calibrated() {
             return None;
         }
-        Some(self.tracker.factor(level) * self.scale())
+        Some(self.tracker.factor(level))
     }
 
     /// Largest error that counts in full in the weights; infinite until enough errors are known.
@@ -89,7 +89,8 @@ impl HorizonIntervals {
         if ERRORS_KNOWN < usual.count && 0.0 < usual.mean { ERROR_MAX * usual.mean } else { f64::INFINITY }
     }
 
-    fn is_calibrated(&self) -> bool {
+    /// Whether enough errors are known.
+    pub(crate) fn is_calibrated(&self) -> bool {
         self.scored_min <= self.tracker.slow_mean.count
     }
 
@@ -106,13 +107,13 @@ const GRID: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
 /// Step for a horizon of one value; it decreases with the root of the horizon, because overlapping
 /// errors are similar. A smaller step than at 30 values would not adapt within a few windows.
-const STEP: f64 = 0.1;
+const STEP: f64 = 0.14;
 const STEP_LENGTH_MAX: f64 = 30.0;
 /// Largest step, where few forecasts are scored.
-const STEP_MAX: f64 = 0.4;
+const STEP_MAX: f64 = 0.3;
 /// Bound of the step times the horizon. Errors are known one horizon late, so the factor would
 /// oscillate with much larger steps.
-const STABLE_STEP: f64 = 2.2;
+const STABLE_STEP: f64 = 2.8;
 /// Factor of the 90 % interval at the start: an error that is normal has 2.1; a little more, because
 /// the first scale comes from one or two independent windows.
 const FACTOR_START: f64 = 2.5;

@@ -93,7 +93,7 @@ impl HorizonRule {
                 weighted_mean(&parts[objective], &self.part_weights(objective))
             }
         });
-        IssuedForecast { parts, forecast, scale: 0.0 }
+        IssuedForecast { parts, forecast, ..IssuedForecast::default() }
     }
 
     /// Weights of the parts. The forecast of the next value has the more weight, the fewer windows

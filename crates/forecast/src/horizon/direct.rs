@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use libm::{ceil, exp2};
+use libm::{ceil, exp, exp2};
 
 use super::calibration::HorizonIntervals;
 use super::candidates::{
@@ -11,9 +11,9 @@ use super::candidates::{
 use super::combination::HorizonRule;
 use super::pending::{IssuedForecast, PendingForecast, PendingForecasts};
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
-use crate::Method;
 use crate::interval::FadingMean;
 use crate::scored_methods::ForecastScore;
+use crate::{Interval, Method};
 
 /// Forecasts of the mean up to one horizon and of the value at that horizon.
 ///
@@ -35,6 +35,8 @@ pub(crate) struct DirectForecaster {
     values_in_window: FadingMean,
     candidates: Candidates,
     pending: PendingForecasts,
+    /// Distances of the waiting forecasts when the last forecast was issued.
+    distances: [f64; 2],
     kinds: [KindState; 2],
     /// The forecasts after the newest value, if they were issued.
     latest: Option<Latest>,
@@ -99,6 +101,7 @@ impl DirectForecaster {
             values_in_window: FadingMean::new(VALUES_GAIN),
             candidates: Candidates::new(len_max as usize),
             pending: PendingForecasts::new(len_max as usize, factors_len),
+            distances: [0.0; 2],
             kinds: [kind.clone(), kind],
             latest: None,
         }
@@ -145,7 +148,8 @@ impl DirectForecaster {
         self.values_since_issue += 1;
         let is_due = self.next_tick <= key && self.values_min <= self.values_since_issue;
         if is_due && self.pending.has_room() {
-            let latest = self.combined(present);
+            let latest = self.combined(present, true);
+            self.distances = [latest.issued[0].distance, latest.issued[1].distance];
             self.issue(key, &latest);
             self.latest = Some(latest);
         }
@@ -186,7 +190,9 @@ impl DirectForecaster {
             issued: latest.issued,
         };
         let [mean, value] = &self.kinds;
-        self.pending.push(forecast, mean.intervals.factors().chain(value.intervals.factors()));
+        let halves = [mean, value].map(|kind| kind.intervals.factor(Interval::DEFAULT_LEVEL));
+        let halves = core::array::from_fn(|of| halves[of].map(|factor| factor * latest.issued[of].scale));
+        self.pending.push(forecast, halves, mean.intervals.factors().chain(value.intervals.factors()));
         self.next_tick = key + self.stride;
         self.values_since_issue = 0;
     }
@@ -213,6 +219,14 @@ impl DirectForecaster {
         self.pending.pop();
     }
 
+    /// Number of values that a horizon has by the usual period.
+    fn expected(&self, present: &Present) -> f64 {
+        match (self.horizon, present.period_s) {
+            (Horizon::Seconds(seconds), Some(period_s)) => seconds / period_s,
+            _ => self.length,
+        }
+    }
+
     /// Number of values in a horizon.
     fn values(&self, expected: f64) -> f64 {
         match self.horizon {
@@ -235,7 +249,7 @@ impl DirectForecaster {
         if !self.is_started() {
             return None;
         }
-        let latest = self.latest.unwrap_or_else(|| self.combined(present));
+        let latest = self.latest.unwrap_or_else(|| self.combined(present, false));
         let kind = &self.kinds[of as usize];
         let score = &kind.scores[objective];
         let (candidate, weight) = kind.rule.largest_weight(objective);
@@ -253,9 +267,16 @@ impl DirectForecaster {
         })
     }
 
+    /// Whether there is an interval.
+    pub(crate) fn is_calibrated(&self, of: HorizonOf) -> bool {
+        self.kinds[of as usize].intervals.is_calibrated()
+    }
+
     /// Half-width of the interval at `level`; `None` until it is calibrated.
-    pub(crate) fn half(&self, of: HorizonOf, level: f64) -> Option<f64> {
-        self.kinds[of as usize].intervals.half(level)
+    pub(crate) fn half(&self, of: HorizonOf, level: f64, present: &Present) -> Option<f64> {
+        let factor = self.kinds[of as usize].intervals.factor(level)?;
+        let latest = self.latest.unwrap_or_else(|| self.combined(present, false));
+        Some(factor * latest.issued[of as usize].scale)
     }
 
     /// Length in values; `None` while the period of a horizon in seconds is unknown.
@@ -271,11 +292,12 @@ impl DirectForecaster {
         self.candidates.heap_bytes() + self.pending.heap_bytes() + kinds.sum::<usize>()
     }
 
-    /// The forecasts after the newest value.
-    fn combined(&self, present: &Present) -> Latest {
+    /// The forecasts after the newest value. `is_due` is whether they are issued.
+    fn combined(&self, present: &Present, is_due: bool) -> Latest {
         let ticks = self.ticks();
         let set = self.candidates.forecasts(present.value, &present.one_step, ticks);
         let bounds = self.candidates.bounds();
+        let values = self.values(self.expected(present));
         let mut offsets = [0.0; OFFSETS];
         offsets[..SHARED].copy_from_slice(&set.offsets);
         let mut issued = [IssuedForecast::default(); 2];
@@ -287,7 +309,15 @@ impl DirectForecaster {
             for forecast in &mut issued.forecast {
                 *forecast = if *forecast < present.floor { present.floor } else { *forecast };
             }
-            issued.scale = kind.intervals.scale();
+            // Waiting forecasts that will probably miss show that errors are now larger. Between two
+            // issued forecasts the distances of the last one count, because half-widths are learned
+            // with those.
+            issued.distance = if is_due {
+                self.pending.distance(of, issued.forecast[1], values)
+            } else {
+                self.distances[of]
+            };
+            issued.scale = kind.intervals.scale() * exp(WIDENING * issued.distance);
         }
         Latest { set, offsets, issued }
     }
@@ -347,6 +377,9 @@ fn restored(set: &CandidateSet, offsets: &[f32; OFFSETS], of: usize) -> [f64; CA
     })
 }
 
+/// Growth of the logarithm of the half-widths with the mean distance of the waiting forecasts. On the
+/// open traces, it makes intervals at 120 values narrower by an eighth at equal coverage.
+const WIDENING: f64 = 0.7;
 /// Gain of the number of values in a window.
 const VALUES_GAIN: f64 = 0.1;
 /// A value later than this after the end of a horizon is not the value at the horizon; as for gaps.

@@ -99,7 +99,7 @@ impl Ladder {
     ) -> Option<HorizonForecast> {
         let present = self.present.as_ref()?;
         let at = |rung: Rung<'_>| rung.forecast(battery, present, of, objective);
-        match self.place(horizon, |direct| direct.half(of, Interval::DEFAULT_LEVEL).is_some())? {
+        match self.place(horizon, |direct| direct.is_calibrated(of))? {
             Place::At(rung) => at(rung),
             Place::Beyond { longest, .. } => {
                 let forecast = at(longest)?;
@@ -120,12 +120,13 @@ impl Ladder {
         of: HorizonOf,
         level: f64,
     ) -> Option<Interval> {
-        let place = self.place(horizon, |direct| direct.half(of, Interval::DEFAULT_LEVEL).is_some())?;
+        let place = self.place(horizon, |direct| direct.is_calibrated(of))?;
         if let Place::At(Rung { direct: None, .. }) = place {
             return battery.interval(level);
         }
         let center = self.forecast(battery, horizon, of, Objective::Absolute)?.value;
-        let half = |rung: Rung<'_>| rung.half(battery, of, level);
+        let present = self.present.as_ref()?;
+        let half = |rung: Rung<'_>| rung.half(battery, present, of, level);
         let half = match place {
             Place::At(rung) => half(rung)?,
             Place::Between { shorter, longer, share } => log_between(half(shorter)?, half(longer)?, share),
@@ -217,9 +218,9 @@ impl Rung<'_> {
     }
 
     /// Half-width of the interval at `level`.
-    fn half(&self, battery: &Battery, of: HorizonOf, level: f64) -> Option<f64> {
+    fn half(&self, battery: &Battery, present: &Present, of: HorizonOf, level: f64) -> Option<f64> {
         match self.direct {
-            Some(direct) => direct.half(of, level),
+            Some(direct) => direct.half(of, level, present),
             None => {
                 let center = battery.forecast(Objective::Absolute)?.value;
                 // The lower end may have been raised to 0, so the upper end gives the half-width.
