@@ -162,3 +162,26 @@ fn updates_and_forecasts_do_not_allocate_after_warm_up() {
     let counted = allocation_counter::measure(|| (0..10_000).for_each(|_| update(&mut forecaster)));
     assert_eq!((counted.count_total, forecaster.size_bytes()), (0, bytes));
 }
+
+#[test]
+fn a_burst_at_the_start_does_not_decide_how_many_values_a_horizon_has() {
+    let horizon = Horizon::Seconds(300.0);
+    let mut forecaster = forecaster(&[HorizonConfig::exact(horizon)]);
+    let (mut noise, mut time_s) = (noise(), 0.0);
+    let (mut values, mut issued) = (Vec::new(), Vec::new());
+    for n in 0..6000 {
+        time_s += if n < 10 { 0.1 } else { 10.0 };
+        let value = 5.0 + noise();
+        forecaster.update_at(value, time_s).expect("within range");
+        values.push(value);
+        issued.push(forecaster.interval_over(horizon, HorizonOf::Mean, 0.9));
+    }
+    let inside: Vec<bool> = (100..values.len() - 30)
+        .filter_map(|at| {
+            let mean = values[at + 1..=at + 30].iter().sum::<f64>() / 30.0;
+            issued[at].map(|interval| interval.lower <= mean && mean <= interval.upper)
+        })
+        .collect();
+    let share = inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64;
+    assert!(inside.len() > 5700 && (0.88..=0.92).contains(&share), "{share} of {}", inside.len());
+}

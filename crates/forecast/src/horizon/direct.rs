@@ -37,6 +37,9 @@ pub(crate) struct DirectForecaster {
     pending: PendingForecasts,
     /// Distances of the waiting forecasts when the last forecast was issued.
     distances: [f64; 2],
+    /// Number of values that the horizon had at the start, and number of values since the start.
+    started_length: f64,
+    values_since_start: u32,
     kinds: [KindState; 2],
     /// The forecasts after the newest value, if they were issued.
     latest: Option<Latest>,
@@ -102,6 +105,8 @@ impl DirectForecaster {
             candidates: Candidates::new(len_max as usize),
             pending: PendingForecasts::new(len_max as usize, factors_len),
             distances: [0.0; 2],
+            started_length: length,
+            values_since_start: 0,
             kinds: [kind.clone(), kind],
             latest: None,
         }
@@ -122,9 +127,11 @@ impl DirectForecaster {
                 (time_s, 0.5 * period_s, LATE_PERIODS_MAX * period_s, seconds / period_s)
             }
         };
-        if !self.is_started() {
+        let is_other = self.started_length < 0.75 * expected || 1.25 * expected < self.started_length;
+        if !self.is_started() || (self.values_since_start == SETTLED_VALUES && is_other) {
             self.start(expected);
         }
+        self.values_since_start = self.values_since_start.saturating_add(1);
         if key < self.latest_key {
             // The clock went back. This is no error of the forecasts.
             self.pending.clear();
@@ -169,9 +176,13 @@ impl DirectForecaster {
         self.latest_key > f64::NEG_INFINITY
     }
 
-    /// Starts at the first value with a key. The horizon has about `length` values.
+    /// Starts at the first value with a key, and again if the first times between values were not
+    /// usual, as in a burst. The horizon has about `length` values.
     fn start(&mut self, length: f64) {
+        self.started_length = length;
         if let Horizon::Seconds(_) = self.horizon {
+            self.pending.clear();
+            self.next_tick = f64::NEG_INFINITY;
             let levels: Vec<f64> = self.kinds[0].intervals.levels().collect();
             let length = length.max(1.0);
             let stride = (length * self.stride / self.length).max(f64::from(self.values_min));
@@ -380,6 +391,9 @@ fn restored(set: &CandidateSet, offsets: &[f32; OFFSETS], of: usize) -> [f64; CA
 /// Growth of the logarithm of the half-widths with the mean distance of the waiting forecasts. On the
 /// open traces, it makes intervals at 120 values narrower by an eighth at equal coverage.
 const WIDENING: f64 = 0.7;
+/// Number of values after the start until the usual time between values is known well: the median
+/// is then over all its periods.
+const SETTLED_VALUES: u32 = 26;
 /// Gain of the number of values in a window.
 const VALUES_GAIN: f64 = 0.1;
 /// A value later than this after the end of a horizon is not the value at the horizon; as for gaps.
