@@ -1,7 +1,10 @@
 //! `barograph forecast`: forecasts the next value of a series in a file or on a pipe, with its
 //! error.
 
+mod horizon;
+mod number;
 mod print;
+mod rows;
 
 use std::convert::Infallible;
 use std::fs::{self, File, Metadata};
@@ -10,11 +13,14 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Battery, BatteryConfig, EpochForecaster, Interval, LEVEL_RANGE, Preset, Rule};
+use barograph_forecast::{
+    BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonOf, Interval, LEVEL_RANGE, Preset, Rule,
+};
 use barograph_study::input::{Format, InputError, Sample, SeriesReader};
 use barograph_study::plot::{PlotData, PlotLabels};
 use clap::ValueEnum;
 
+use self::horizon::{OfName, Target};
 use crate::problem::{Problem, draw, ended, is_same, shown};
 
 /// Arguments of `barograph forecast`.
@@ -53,9 +59,16 @@ pub(crate) struct Args {
     /// values that should lie inside the interval.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also forecast the mean of the next SECONDS, from the means of earlier periods of that
-    /// length.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "steps")]
+    /// Forecast further ahead than the next value: the next N values, or a TIME such as 10m or 1h
+    /// of a series with times. With --steps, each row has the forecast for the horizon that begins
+    /// with the row's value.
+    #[arg(long, value_name = "N|TIME", value_parser = horizon::parse, conflicts_with_all = ["weights", "plot"])]
+    pub(crate) horizon: Option<Horizon>,
+    /// What to forecast at the horizon.
+    #[arg(long, value_enum, default_value_t = OfName::Mean, requires = "horizon")]
+    pub(crate) of: OfName,
+    /// Also forecast the mean of the next SECONDS; the same as --horizon SECONDSs.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["steps", "horizon"])]
     pub(crate) lifetime: Option<f64>,
     /// Show the weight of each method in the forecast.
     #[arg(long, conflicts_with = "steps")]
@@ -124,6 +137,15 @@ impl Args {
         self.preset.rule(self.select).into()
     }
 
+    /// The horizon to forecast besides the next value.
+    #[must_use]
+    pub(crate) fn target(&self) -> Option<Target> {
+        match self.lifetime {
+            Some(seconds) => Some(Target { horizon: Horizon::Seconds(seconds), of: HorizonOf::Mean }),
+            None => self.horizon.map(|horizon| Target { horizon, of: self.of.into() }),
+        }
+    }
+
     /// The chosen level, else the default.
     #[must_use]
     pub(crate) fn level(&self) -> f64 {
@@ -172,8 +194,10 @@ fn forecast(args: &Args) -> Result<(), Problem> {
 fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<(), Problem> {
     let level = args.level();
     let config = BatteryConfig { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
-    let mut battery = Battery::new(&config);
-    let mut lifetime = args.lifetime.and_then(|seconds| EpochForecaster::new(&config, seconds).ok());
+    let target = args.target();
+    let horizons = target.and_then(Target::config).into_iter().collect();
+    let mut forecaster =
+        Forecaster::new(&ForecasterConfig { battery: config, horizons }).map_err(Problem::input)?;
     let pipe = PipeWriter { out: io::stdout().lock(), may_close: args.plot.is_some(), is_closed: false };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, pipe);
     let mut plot_data = args.plot.as_ref().map(|_| PlotData::default());
@@ -181,10 +205,10 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     let mut last: Option<Sample> = None;
 
     if args.steps && !args.json {
-        print::header(&mut out, args.interval.is_some())?;
+        rows::header(&mut out, args.interval.is_some())?;
         flush_if(live, &mut out)?;
     }
-    for sample in reader.by_ref() {
+    while let Some(sample) = reader.next() {
         let sample = match sample {
             Ok(sample) => sample,
             Err(error) if live && error.is_recoverable() => {
@@ -197,21 +221,20 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
                 return Err(Problem::of_series(name, error, is_unread));
             }
         };
+        let is_time = matches!(args.horizon, Some(Horizon::Seconds(_)));
+        if is_time && is_counted(reader.format()) {
+            return Err(Problem::input("the input has no times; pass a number of values to --horizon"));
+        }
         let observed = args.steps || plot_data.is_some();
         // If the input has no times, `time_s` is the number of values read.
-        let issued = if observed { print::Issued::of(&battery, level, Some(sample.time_s)) } else { None };
-        battery.update_at(sample.value, sample.time_s)?;
-        if let Some(lifetime) = &mut lifetime {
-            let updated = lifetime.update(sample.time_s, sample.value);
-            updated.map_err(|error| {
-                Problem::input(format_args!("cannot forecast the mean of a period: {error}"))
-            })?;
-        }
+        let issued =
+            if observed { rows::Issued::before(&forecaster, target, level, sample.time_s) } else { None };
+        forecaster.update_at(sample.value, sample.time_s)?;
         if let Some(plot_data) = &mut plot_data {
             plot_data.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
         }
         if let (true, Some(issued)) = (args.steps, issued) {
-            let row = print::Row::new(sample, &issued, args.interval.is_some());
+            let row = rows::Row::new(sample, &issued, args.interval.is_some());
             if args.json {
                 row.json(&mut out)?
             } else {
@@ -222,22 +245,22 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         last = Some(sample);
     }
     if let (Some(last), false) = (last, args.steps) {
-        let counted = reader.format() != Some(Format::Csv) && reader.format() != Some(Format::JsonTimed);
-        let answer = print::Answer::of(&battery, lifetime.as_ref(), last, args, counted);
+        let answer = print::Answer::of(&forecaster, last, args, is_counted(reader.format()));
         if args.json { answer.json(&mut out)? } else { answer.text(&mut out)? }
     }
     out.flush()?;
     if let (Some(path), Some(plot_data)) = (&args.plot, plot_data) {
         let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-        let labels = PlotLabels {
-            title: &file,
-            unit: &args.unit,
-            level,
-            timed: matches!(reader.format(), Some(Format::Csv | Format::JsonTimed)),
-        };
+        let labels =
+            PlotLabels { title: &file, unit: &args.unit, level, timed: !is_counted(reader.format()) };
         draw(path, "the series", plot_data.svg(&labels))?;
     }
     Ok(())
+}
+
+/// Whether the input has no times, so that the time of a value is the number of values before it.
+fn is_counted(format: Option<Format>) -> bool {
+    !matches!(format, Some(Format::Csv | Format::JsonTimed))
 }
 
 /// Writer to standard output. If a drawing is made too, the program that reads standard output may

@@ -194,9 +194,9 @@ impl Forecast {
 
 /// Text for a method or, if `weight` is given, for a blend in which the method has the largest
 /// weight.
-struct MethodLabel {
-    method: Method,
-    weight: Option<f64>,
+pub(crate) struct MethodLabel {
+    pub(crate) method: Method,
+    pub(crate) weight: Option<f64>,
 }
 
 impl fmt::Display for MethodLabel {
@@ -441,6 +441,11 @@ impl Battery {
     #[must_use]
     pub fn method_forecasts(&self) -> Vec<(Method, f64)> {
         self.inner.method_forecasts()
+    }
+
+    /// The state of the battery that forecasts further ahead use.
+    pub(crate) fn inner(&self) -> &dyn DynBattery {
+        &*self.inner
     }
 
     /// Memory that this battery occupies, in bytes, heap included.

@@ -151,6 +151,11 @@ impl GapCalibration {
         scale.max(self.spread.mean)
     }
 
+    /// Mean distance of the values from their slow mean.
+    pub(crate) fn spread(&self) -> f64 {
+        self.spread.mean
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.tracks)
     }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use libm::{exp, log, sqrt};
+use libm::{exp, log, pow, sqrt};
 
 use crate::Interval;
 use crate::gap::{GapCalibration, GapDetector};
@@ -63,7 +63,7 @@ impl IntervalCalibration {
     /// [`BatteryConfig::levels`](crate::BatteryConfig::levels).
     #[must_use]
     pub fn new(levels: &[f64]) -> Self {
-        let intervals = IntervalTracker::new(levels);
+        let intervals = IntervalTracker::new(&GRID, levels, &Dynamics::NEXT_VALUE);
         let gaps = GapCalibration::new(intervals.tracks.iter().map(|track| track.level));
         Self { intervals, value_min: f64::INFINITY, gap_detector: GapDetector::new(), gaps }
     }
@@ -124,6 +124,11 @@ impl IntervalCalibration {
         if self.value_min >= 0.0 { 0.0 } else { f64::NEG_INFINITY }
     }
 
+    /// Mean distance of the values from their slow mean.
+    pub(crate) fn spread(&self) -> f64 {
+        self.gaps.spread()
+    }
+
     fn above_floor(&self, lower: f64, center: f64) -> f64 {
         let floor = self.floor();
         if lower < floor { floor.min(center) } else { lower }
@@ -142,19 +147,49 @@ impl IntervalCalibration {
 /// − level for any distribution of errors. The change is the online gradient step on the pinball
 /// loss (Gibbs & Candès 2021), but is a multiplication here.
 #[derive(Clone, Debug)]
-struct IntervalTracker {
+pub(crate) struct IntervalTracker {
     fast_mean: FadingMean,
-    slow_mean: FadingMean,
+    pub(crate) slow_mean: FadingMean,
     /// A very slow average of errors: the average decreases little during a plateau.
     plateau_mean: FadingMean,
-    tracks: Box<[LevelTrack]>,
+    pub(crate) tracks: Box<[LevelTrack]>,
+}
+
+/// How fast an interval follows the errors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Dynamics {
+    /// Step of the logarithm of a factor.
+    pub(crate) step: f64,
+    /// Factor of the 90 % interval before the first error, and the exponent by which it differs
+    /// for other levels; with exponent 0 it does not.
+    pub(crate) factor_start: f64,
+    pub(crate) factor_exponent: f64,
+    /// Gains of the three averages of errors.
+    pub(crate) fast_gain: f64,
+    pub(crate) slow_gain: f64,
+    pub(crate) plateau_gain: f64,
+    /// Number of errors that count as one: errors of overlapping windows come in runs.
+    pub(crate) overlap: f64,
+}
+
+impl Dynamics {
+    /// For the errors of forecasts of the next value.
+    const NEXT_VALUE: Self = Self {
+        step: STEP,
+        factor_start: FACTOR_START,
+        factor_exponent: 0.0,
+        fast_gain: FAST_GAIN,
+        slow_gain: SLOW_GAIN,
+        plateau_gain: PLATEAU_GAIN,
+        overlap: 1.0,
+    };
 }
 
 /// The factor of one level, and the multipliers that change the factor after each value.
 #[derive(Clone, Copy, Debug)]
-struct LevelTrack {
-    level: f64,
-    factor: f64,
+pub(crate) struct LevelTrack {
+    pub(crate) level: f64,
+    pub(crate) factor: f64,
     /// Multiplier of the factor after a miss; `on_hit` is the multiplier after a hit.
     on_miss: f64,
     on_hit: f64,
@@ -162,24 +197,26 @@ struct LevelTrack {
     /// misses that counts as usual.
     misses: u32,
     usual_misses: u32,
+    /// Number of misses in a row that count as one.
+    overlap: u32,
     /// If the factor is below this bound, a plateau has made the factor small. Then a long run of
     /// misses raises the factor faster.
     collapsed: f64,
 }
 
 impl IntervalTracker {
-    /// Creates tracks for the grid and for `levels`. Levels outside [`LEVEL_RANGE`] are left out,
+    /// Creates tracks for `grid` and for `levels`. Levels outside [`LEVEL_RANGE`] are left out,
     /// because no interval is given for them.
-    fn new(levels: &[f64]) -> Self {
+    pub(crate) fn new(grid: &[f64], levels: &[f64], dynamics: &Dynamics) -> Self {
         let mut levels: Vec<f64> =
-            GRID.iter().chain(levels).copied().filter(|level| LEVEL_RANGE.contains(level)).collect();
+            grid.iter().chain(levels).copied().filter(|level| LEVEL_RANGE.contains(level)).collect();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
         Self {
-            fast_mean: FadingMean::new(FAST_GAIN),
-            slow_mean: FadingMean::new(SLOW_GAIN),
-            plateau_mean: FadingMean::new(PLATEAU_GAIN),
-            tracks: levels.into_iter().map(LevelTrack::new).collect(),
+            fast_mean: FadingMean::new(dynamics.fast_gain),
+            slow_mean: FadingMean::new(dynamics.slow_gain),
+            plateau_mean: FadingMean::new(dynamics.plateau_gain),
+            tracks: levels.into_iter().map(|level| LevelTrack::new(level, dynamics)).collect(),
         }
     }
 
@@ -196,7 +233,7 @@ impl IntervalTracker {
     }
 
     /// Updates the averages with an absolute error.
-    fn learn_scale(&mut self, size: f64) {
+    pub(crate) fn learn_scale(&mut self, size: f64) {
         let known = self.slow_mean.count > CAP_FROM;
         let remembered = MEMORY_SHARE * self.plateau_mean.mean;
         for scale in [&mut self.fast_mean, &mut self.slow_mean, &mut self.plateau_mean] {
@@ -216,18 +253,18 @@ impl IntervalTracker {
         Some(Interval { level, lower: center - half, upper: center + half })
     }
 
-    fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.tracks)
     }
 
-    fn scale(&self) -> f64 {
+    pub(crate) fn scale(&self) -> f64 {
         sqrt(self.fast_mean.mean * self.slow_mean.mean)
     }
 
     /// The factor at a level. The result is the factor of the level's own track, or a linear
     /// interpolation between two tracks over −ln(miss rate), because the quantiles of an
     /// exponential tail are linear in this variable.
-    fn factor(&self, level: f64) -> f64 {
+    pub(crate) fn factor(&self, level: f64) -> f64 {
         // The interval of a higher level must contain the interval of a lower level.
         let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
         let above = self.tracks.partition_point(|track| track.level < level).min(self.tracks.len() - 1);
@@ -241,20 +278,21 @@ impl IntervalTracker {
 }
 
 impl LevelTrack {
-    fn new(level: f64) -> Self {
+    fn new(level: f64, dynamics: &Dynamics) -> Self {
         let miss = 1.0 - level;
         Self {
             level,
-            factor: FACTOR_START,
-            on_miss: exp(STEP * (1.0 - miss)),
-            on_hit: exp(-STEP * miss),
+            factor: dynamics.factor_start * pow(laplace(level), dynamics.factor_exponent),
+            on_miss: exp(dynamics.step * (1.0 - miss)),
+            on_hit: exp(-dynamics.step * miss),
             misses: 0,
-            usual_misses: (log(RUN_PROBABILITY_MAX) / log(miss)) as u32,
+            usual_misses: (log(RUN_PROBABILITY_MAX) / log(miss) * dynamics.overlap) as u32,
+            overlap: dynamics.overlap.max(1.0) as u32,
             collapsed: PLATEAU_FACTOR * laplace(level),
         }
     }
 
-    fn learn(&mut self, miss: bool) {
+    pub(crate) fn learn(&mut self, miss: bool) {
         if !miss {
             self.misses = 0;
             self.factor = (self.factor * self.on_hit).max(FACTOR_MIN);
@@ -262,7 +300,8 @@ impl LevelTrack {
         }
         self.misses += 1;
         let hurried = self.usual_misses < self.misses && self.factor < self.collapsed;
-        for _ in 0..if hurried { self.misses.min(MISS_REPEATS_MAX) } else { 1 } {
+        let repeats = (self.misses / self.overlap).clamp(1, MISS_REPEATS_MAX);
+        for _ in 0..if hurried { repeats } else { 1 } {
             self.factor *= self.on_miss;
         }
         self.factor = self.factor.min(FACTOR_MAX);

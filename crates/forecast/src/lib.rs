@@ -4,9 +4,11 @@
 //! a rule. The methods and rules are those of the Network Weather Service (NWS) and newer ones. A
 //! reported error is the error of the forecasts that were issued, each before its value was known.
 //!
-//! Three types matter:
+//! Four types matter:
 //!
 //! - [`Battery`]: learns the values of one series and forecasts the next one.
+//! - [`Forecaster`]: a battery, with forecasts further ahead: of the mean of the next values, or of
+//!   one value ahead ([`Horizon`]).
 //! - [`Forecast`]: the value expected next, its errors, and the method that made it.
 //! - [`Interval`]: the range that holds the next value with a given probability.
 //!
@@ -25,18 +27,18 @@
 //! ```
 //!
 //! The crate measures, stores and draws nothing: it has no networking, clock, thread or I/O, and
-//! the caller passes values in. The crate forecasts one step ahead, the next value or the mean of
-//! an epoch ([`EpochForecaster`]), and does not model the time of day. The crate is `no_std` with
-//! `alloc`. All transcendental functions come from `libm` on every target, so a forecast has the
-//! same bits on a server, in a browser and in Python.
+//! the caller passes values in. The crate does not model the time of day. The crate is `no_std`
+//! with `alloc`. All transcendental functions come from `libm` on every target, so a forecast has
+//! the same bits on a server, in a browser and in Python.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 mod battery;
-mod epoch_forecaster;
+mod forecaster;
 mod gap;
+mod horizon;
 mod interval;
 mod method_sets;
 mod methods;
@@ -47,7 +49,8 @@ mod series;
 pub use battery::{
     Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
 };
-pub use epoch_forecaster::{EpochError, EpochForecaster};
+pub use forecaster::{Forecaster, ForecasterConfig};
+pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 

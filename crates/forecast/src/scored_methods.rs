@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::horizon::OneStep;
 use crate::interval::IntervalCalibration;
 use crate::method_sets::MethodSet;
 use crate::rules::{CombinationRule, CombinedForecast};
@@ -18,6 +19,11 @@ pub(crate) trait DynBattery: fmt::Debug + Send + Sync {
     fn is_after_gap(&self, time_s: f64) -> bool;
     fn weights(&self, objective: usize) -> Vec<(Method, f64)>;
     fn method_forecasts(&self) -> Vec<(Method, f64)>;
+    /// What forecasts further ahead use; valid after the first value.
+    fn one_step(&self) -> OneStep;
+    /// Names of [`OneStep::methods`].
+    fn horizon_methods(&self) -> [Method; OneStep::METHODS];
+    fn calibration(&self) -> &IntervalCalibration;
     fn size_bytes(&self) -> usize;
     fn boxed_clone(&self) -> Box<dyn DynBattery>;
 }
@@ -78,7 +84,7 @@ where
         if self.count != 0 {
             for objective in [0, ABSOLUTE] {
                 let issued = self.issued_at(objective, time_s);
-                self.scores[objective].learn(issued - value);
+                self.scores[objective].learn(issued - value, RECENT_GAIN);
             }
         }
         self.calibration.learn((self.count != 0).then_some(self.ungapped[ABSOLUTE].value), value, time_s);
@@ -93,8 +99,8 @@ where
         let (ungapped, score) = (self.ungapped[objective], &self.scores[objective]);
         (self.count != 0).then(|| Forecast {
             value: self.issued_at(objective, time_s),
-            mse: score.mean(score.squared),
-            mae: score.mean(score.absolute),
+            mse: score.mse(),
+            mae: score.mae(),
             recent_mse: score.recent_squared,
             recent_mae: score.recent_absolute,
             method: B::METHODS[ungapped.method % M],
@@ -125,6 +131,23 @@ where
         if self.count == 0 { Vec::new() } else { B::METHODS.into_iter().zip(predictions).collect() }
     }
 
+    fn one_step(&self) -> OneStep {
+        let predictions = self.methods.predictions();
+        OneStep {
+            methods: B::HORIZON_METHODS.map(|method| predictions[method]),
+            mean: self.ungapped[0].value,
+            median: self.ungapped[ABSOLUTE].value,
+        }
+    }
+
+    fn horizon_methods(&self) -> [Method; OneStep::METHODS] {
+        B::HORIZON_METHODS.map(|method| B::METHODS[method])
+    }
+
+    fn calibration(&self) -> &IntervalCalibration {
+        &self.calibration
+    }
+
     fn size_bytes(&self) -> usize {
         size_of::<Self>() + self.rule.heap_bytes() + self.calibration.heap_bytes()
     }
@@ -139,23 +162,34 @@ const ABSOLUTE: usize = 1;
 
 /// Errors of the forecasts that one rule issued.
 #[derive(Clone, Copy, Debug, Default)]
-struct ForecastScore {
-    count: u64,
+pub(crate) struct ForecastScore {
+    pub(crate) count: u64,
     squared: f64,
     absolute: f64,
-    recent_squared: f64,
-    recent_absolute: f64,
+    pub(crate) recent_squared: f64,
+    pub(crate) recent_absolute: f64,
 }
 
 impl ForecastScore {
-    fn learn(&mut self, error: f64) {
+    /// Learns an error; `recent_gain` is the gain of the recent errors.
+    pub(crate) fn learn(&mut self, error: f64, recent_gain: f64) {
         let (squared, absolute) = (error * error, error.abs());
         self.count += 1;
         self.squared += squared;
         self.absolute += absolute;
-        let gain = RECENT_GAIN.max(1.0 / self.count as f64);
+        let gain = recent_gain.max(1.0 / self.count as f64);
         self.recent_squared += gain * (squared - self.recent_squared);
         self.recent_absolute += gain * (absolute - self.recent_absolute);
+    }
+
+    /// The mean squared error; 0 before the first error.
+    pub(crate) fn mse(&self) -> f64 {
+        self.mean(self.squared)
+    }
+
+    /// The mean absolute error; 0 before the first error.
+    pub(crate) fn mae(&self) -> f64 {
+        self.mean(self.absolute)
     }
 
     /// Divides a sum of errors by the number of errors; returns 0 before the first error.

@@ -1,8 +1,6 @@
 //! Laws that hold for every preset and rule.
 
-use barograph_forecast::{
-    Battery, BatteryConfig, EpochError, EpochForecaster, Objective, Preset, Rule, SCORED_MIN_FOR_INTERVAL,
-};
+use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule, SCORED_MIN_FOR_INTERVAL};
 use proptest::prelude::*;
 
 fn configs() -> impl Iterator<Item = BatteryConfig> {
@@ -404,26 +402,6 @@ fn intervals_of_untracked_levels_have_the_coverage_of_their_level() {
     assert_eq!(battery.interval(0.0), None);
     assert_eq!(battery.interval(0.9999), None);
     assert_eq!(battery.interval(f64::NAN), None);
-}
-
-#[test]
-fn epoch_forecaster_forecasts_the_means_of_epochs() {
-    assert!(matches!(EpochForecaster::new(&BatteryConfig::default(), 0.0), Err(EpochError::Epoch(_))));
-    assert!(matches!(EpochForecaster::new(&BatteryConfig::default(), f64::NAN), Err(EpochError::Epoch(_))));
-    let mut lifetime = EpochForecaster::new(&BatteryConfig::default(), 10.0).expect("a length");
-    // The first two epochs have the means 2 and 6. The epoch from 20 s to 30 s has no value, and
-    // the epoch from 30 s is in progress.
-    for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
-        lifetime.update(time_s, value).expect("in order");
-    }
-    let forecast = lifetime.forecast(Objective::Squared).expect("two epochs are over");
-    assert_eq!((forecast.count, forecast.mse), (2, 16.0));
-    let before = lifetime.clone();
-    assert!(matches!(lifetime.update(29.0, 1.0), Err(EpochError::Time(_))));
-    assert!(matches!(lifetime.update(f64::INFINITY, 1.0), Err(EpochError::Time(_))));
-    assert!(matches!(lifetime.update(1e300, 1.0), Err(EpochError::Time(_))));
-    assert!(matches!(lifetime.update(31.0, f64::NAN), Err(EpochError::Value(_))));
-    assert_eq!(lifetime.forecast(Objective::Absolute), before.forecast(Objective::Absolute));
 }
 
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says

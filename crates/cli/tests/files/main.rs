@@ -7,6 +7,7 @@ mod compare;
 mod documents;
 mod forecast;
 mod golden;
+mod horizon;
 mod plan;
 mod tradeoff;
 

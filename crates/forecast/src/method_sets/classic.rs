@@ -4,6 +4,7 @@
 use super::MethodSet;
 use super::recent::RecentValues;
 use crate::Method;
+use crate::horizon::OneStep;
 use crate::methods::adaptive::{AdaptiveMean, AdaptiveMedian, Bounds};
 use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{AGED_LEN, AgedSortedWindow, SortedWindow};
@@ -45,6 +46,8 @@ impl MethodSet<CLASSIC> for Classic {
     ];
 
     const WINDOWS: &'static [usize] = &[0, 10];
+
+    const HORIZON_METHODS: [usize; OneStep::METHODS] = [0, 1, 2, 3, 7];
 
     type History = ErrorRing<CLASSIC>;
 

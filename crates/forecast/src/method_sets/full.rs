@@ -4,6 +4,7 @@ use super::MethodSet;
 use super::nws::thirty_percent;
 use super::recent::RecentValues;
 use crate::Method;
+use crate::horizon::OneStep;
 use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
 use crate::methods::cascade::ResidualFilter;
 use crate::methods::level_shift::{LevelHistory, LevelShiftMean};
@@ -66,6 +67,8 @@ impl MethodSet<FULL> for Full {
     ];
 
     const WINDOWS: &'static [usize] = &WINDOW_LENGTHS;
+
+    const HORIZON_METHODS: [usize; OneStep::METHODS] = [0, 1, 3, 5, 14];
 
     type History = ErrorRing<FULL>;
 

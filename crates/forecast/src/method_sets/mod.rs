@@ -12,6 +12,7 @@ pub(crate) use nws::{NWS, Nws};
 pub(crate) use recent::RecentValues;
 
 use crate::Method;
+use crate::horizon::OneStep;
 use crate::rules::ErrorHistory;
 
 /// A fixed list of `M` methods that learn the same series.
@@ -22,6 +23,10 @@ pub(crate) trait MethodSet<const M: usize> {
     /// Lengths of the windows of the two-level rule's selectors, in values; 0 = all values. Each
     /// length is in [`crate::rules::WINDOW_LENGTHS`].
     const WINDOWS: &'static [usize];
+
+    /// Methods that forecasts further ahead use: the last value, the running mean, a smoother, a
+    /// long median, and the mean of a level or of a long window.
+    const HORIZON_METHODS: [usize; OneStep::METHODS];
 
     /// Type that stores or recomputes the past errors that the two-level rule needs.
     type History: ErrorHistory<M>;

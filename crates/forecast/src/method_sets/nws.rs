@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use super::MethodSet;
 use super::recent::RecentValues;
 use crate::Method;
+use crate::horizon::OneStep;
 use crate::methods::adaptive::{AdaptiveMedian, Bounds};
 use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{AGED_LEN, AgedSortedWindow, SortedWindow};
@@ -53,6 +54,8 @@ impl MethodSet<NWS> for Nws {
     ];
 
     const WINDOWS: &'static [usize] = &WINDOW_LENGTHS;
+
+    const HORIZON_METHODS: [usize; OneStep::METHODS] = [0, 1, 5, 10, 15];
 
     type History = NwsErrorHistory;
 

@@ -4,7 +4,9 @@ mod blend;
 mod history;
 mod selection;
 
-pub(crate) use blend::Blend;
+pub(crate) use blend::{
+    BernsteinAggregation, Blend, Gradient, PowerWeights, sorted_by_value, weighted_median,
+};
 pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
 pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
 

@@ -18,7 +18,10 @@ pub(crate) struct BernsteinAggregation<const M: usize> {
     gradient: Gradient,
     /// Bound of regrets, in scales of the error.
     clip: f64,
+    /// The logarithm of the number of methods, and half the bound of a learning rate's inverse, both
+    /// divided by the number of forecasts between a forecast and its value.
     log_count: f64,
+    rate_max: f64,
     scale: f64,
     combined: f64,
     weights: [f64; M],
@@ -35,6 +38,7 @@ impl<const M: usize> BernsteinAggregation<M> {
             gradient,
             clip,
             log_count: log(M as f64),
+            rate_max: 0.5,
             scale: 0.0,
             combined: 0.0,
             weights: [1.0 / M as f64; M],
@@ -44,13 +48,25 @@ impl<const M: usize> BernsteinAggregation<M> {
         }
     }
 
+    /// An aggregation that learns each value `delay` forecasts after the forecast of that value.
+    /// Regrets of overlapping windows are similar, so `delay` of them count as one.
+    pub(crate) fn delayed(gradient: Gradient, clip: f64, delay: f64) -> Self {
+        let next = Self::new(gradient, clip);
+        Self { log_count: next.log_count / delay, rate_max: next.rate_max / delay, ..next }
+    }
+
+    /// The weighted mean of the predictions.
+    pub(crate) fn mean_of(&self, predictions: &[f64; M]) -> f64 {
+        predictions.iter().zip(&self.weights).map(|(p, w)| p * w).sum()
+    }
+
     /// The weighted mean of the predictions, with the first method's weight multiplied by
     /// `emphasis`.
     ///
     /// Regrets refer to the mean without emphasis, so that the emphasis at the start does not
     /// change what is learned.
     pub(crate) fn combine(&mut self, predictions: &[f64; M], emphasis: f64) -> f64 {
-        self.combined = predictions.iter().zip(&self.weights).map(|(p, w)| p * w).sum();
+        self.combined = self.mean_of(predictions);
         if emphasis == 1.0 {
             return self.combined;
         }
@@ -61,7 +77,12 @@ impl<const M: usize> BernsteinAggregation<M> {
     /// Updates the regrets with `value` and the predictions combined last. `number` is the index of
     /// the value in the series, from 0.
     pub(crate) fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
-        let error = self.combined - value;
+        self.learn(number, self.combined, predictions, value);
+    }
+
+    /// Updates the regrets with `value` and the predictions that were combined to `combined`.
+    pub(crate) fn learn(&mut self, number: u64, combined: f64, predictions: &[f64; M], value: f64) {
+        let error = combined - value;
         let bound = if number > BURN_IN && self.scale > 0.0 { self.clip * self.scale } else { f64::INFINITY };
         let gradient = match self.gradient {
             Gradient::Error => error.clamp(-bound, bound),
@@ -69,7 +90,7 @@ impl<const M: usize> BernsteinAggregation<M> {
             Gradient::Sign => 1f64.copysign(error),
         };
         self.learn_scale(number, error.abs().min(bound));
-        let eta = self.learn_regrets(predictions, gradient, bound);
+        let eta = self.learn_regrets(combined, predictions, gradient, bound);
         self.update_weights(&eta);
     }
 
@@ -86,10 +107,16 @@ impl<const M: usize> BernsteinAggregation<M> {
     ///
     /// Each step is a loop of its own, so that the compiler vectorises every loop except the loop
     /// of the square roots. A square root is a function call.
-    fn learn_regrets(&mut self, predictions: &[f64; M], gradient: f64, bound: f64) -> [f64; M] {
+    fn learn_regrets(
+        &mut self,
+        combined: f64,
+        predictions: &[f64; M],
+        gradient: f64,
+        bound: f64,
+    ) -> [f64; M] {
         let mut regrets = [0.0; M];
         for i in 0..M {
-            let distance = max_of_numbers(min_of_numbers(self.combined - predictions[i], bound), -bound);
+            let distance = max_of_numbers(min_of_numbers(combined - predictions[i], bound), -bound);
             regrets[i] = gradient * distance;
             self.variance[i] += regrets[i] * regrets[i];
             self.largest[i] = max_of_numbers(self.largest[i], regrets[i].abs());
@@ -102,7 +129,7 @@ impl<const M: usize> BernsteinAggregation<M> {
             *rate = sqrt(*rate);
         }
         for i in 0..M {
-            eta[i] = min_of_numbers(eta[i], 0.5 / max_of_numbers(self.largest[i], largest_min));
+            eta[i] = min_of_numbers(eta[i], self.rate_max / max_of_numbers(self.largest[i], largest_min));
             self.advantage[i] += regrets[i] - eta[i] * regrets[i] * regrets[i];
         }
         eta

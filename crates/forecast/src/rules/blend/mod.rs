@@ -7,8 +7,8 @@
 mod aggregation;
 mod power_weights;
 
-use aggregation::{BernsteinAggregation, Gradient};
-use power_weights::{PowerWeights, weighted_median};
+pub(crate) use aggregation::{BernsteinAggregation, Gradient};
+pub(crate) use power_weights::{PowerWeights, weighted_median};
 
 use super::{CombinationRule, CombinedForecast, argmax};
 
@@ -143,7 +143,7 @@ fn emphasis(count: u64) -> f64 {
 ///
 /// The function compares every pair of values, without branches. The comparison of all pairs is
 /// faster than a sort, because the branches of a sort are unpredictable here.
-fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
+pub(crate) fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
     let mut ranks = [0u64; N];
     for i in 1..N {
         for j in 0..i {

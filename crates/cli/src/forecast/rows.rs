@@ -1,0 +1,157 @@
+//! Rows of `barograph forecast --steps`.
+
+use std::io::{self, Write};
+
+use barograph_forecast::{Forecast, Forecaster, Horizon, HorizonForecast, Interval, Method, Objective};
+use barograph_study::input::Sample;
+use serde::Serialize;
+
+use super::horizon::Target;
+use super::number::Exact;
+
+/// The forecasts for one row, made before its value was read.
+pub(super) struct Issued {
+    /// Forecast that minimises the squared error.
+    pub(super) mean: Predicted,
+    /// Forecast that minimises the absolute error.
+    pub(super) median: Predicted,
+    /// Interval around the median forecast.
+    pub(super) interval: Option<Interval>,
+}
+
+/// One forecast, of the next value or for a horizon.
+pub(super) struct Predicted {
+    pub(super) value: f64,
+    mse: f64,
+    mae: f64,
+    method: Method,
+    count: u64,
+}
+
+impl From<Forecast> for Predicted {
+    fn from(Forecast { value, mse, mae, method, count, .. }: Forecast) -> Self {
+        Self { value, mse, mae, method, count }
+    }
+}
+
+impl From<HorizonForecast> for Predicted {
+    fn from(HorizonForecast { value, mse, mae, method, count, .. }: HorizonForecast) -> Self {
+        Self { value, mse, mae, method, count }
+    }
+}
+
+impl Issued {
+    /// Forecasts before the value at `time_s`: for `target`, or of that value; `None` before the
+    /// first value, and for a time before the period of the values is known.
+    pub(super) fn before(
+        forecaster: &Forecaster,
+        target: Option<Target>,
+        level: f64,
+        time_s: f64,
+    ) -> Option<Self> {
+        match target.filter(|target| target.horizon != Horizon::Steps(1)) {
+            None => {
+                let battery = forecaster.battery();
+                let forecast = |objective| battery.forecast_at(objective, time_s).map(Predicted::from);
+                Some(Self {
+                    mean: forecast(Objective::Squared)?,
+                    median: forecast(Objective::Absolute)?,
+                    interval: battery.interval_at(level, time_s),
+                })
+            }
+            Some(Target { horizon, of }) => {
+                let forecast =
+                    |objective| forecaster.forecast_over(horizon, of, objective).map(Predicted::from);
+                Some(Self {
+                    mean: forecast(Objective::Squared)?,
+                    median: forecast(Objective::Absolute)?,
+                    interval: forecaster.interval_over(horizon, of, level),
+                })
+            }
+        }
+    }
+}
+
+/// Writes the header line of the steps.
+pub(super) fn header(out: &mut impl Write, interval: bool) -> io::Result<()> {
+    out.write_all(b"index,time_s,value,mse_forecast,mse_error,mse_method,mae_forecast,mae_error,mae_method")?;
+    out.write_all(if interval { b",lower,upper\n" } else { b"\n" })
+}
+
+/// One step: a value, and the forecasts of this value from the values before.
+#[derive(Serialize)]
+pub(super) struct Row {
+    index: u64,
+    time_s: f64,
+    value: f64,
+    mse_forecast: f64,
+    /// Mean squared error of the mean forecasts in the rows before this one whose values are known;
+    /// 0 if there is none.
+    mse_error: f64,
+    mse_method: &'static str,
+    mae_forecast: f64,
+    /// Mean absolute error of the median forecasts in these rows; 0 if there is none.
+    mae_error: f64,
+    mae_method: &'static str,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    ends: Option<Ends>,
+}
+
+/// Ends of the interval, for two columns; both are `None` until the interval is calibrated.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Ends {
+    pub(super) lower: Option<f64>,
+    pub(super) upper: Option<f64>,
+}
+
+impl From<Option<Interval>> for Ends {
+    fn from(interval: Option<Interval>) -> Self {
+        Self { lower: interval.map(|i| i.lower), upper: interval.map(|i| i.upper) }
+    }
+}
+
+impl Row {
+    pub(super) fn new(sample: Sample, issued: &Issued, interval: bool) -> Self {
+        Self {
+            index: issued.mean.count,
+            time_s: sample.time_s,
+            value: sample.value,
+            mse_forecast: issued.mean.value,
+            mse_error: issued.mean.mse,
+            mse_method: issued.mean.method.0,
+            mae_forecast: issued.median.value,
+            mae_error: issued.median.mae,
+            mae_method: issued.median.method.0,
+            ends: interval.then(|| issued.interval.into()),
+        }
+    }
+
+    pub(super) fn csv(&self, out: &mut impl Write) -> io::Result<()> {
+        let exact = Exact; // A function from number to text.
+        write!(
+            out,
+            "{},{},{},{},{},{},{},{},{}",
+            self.index,
+            exact(self.time_s),
+            exact(self.value),
+            exact(self.mse_forecast),
+            exact(self.mse_error),
+            self.mse_method,
+            exact(self.mae_forecast),
+            exact(self.mae_error),
+            self.mae_method,
+        )?;
+        match self.ends {
+            None => out.write_all(b"\n"),
+            Some(Ends { lower: Some(lower), upper: Some(upper) }) => {
+                writeln!(out, ",{},{}", exact(lower), exact(upper))
+            }
+            Some(_) => out.write_all(b",,\n"),
+        }
+    }
+
+    pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")
+    }
+}

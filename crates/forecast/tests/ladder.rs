@@ -1,0 +1,187 @@
+//! Laws of horizons in seconds, of sampled horizons, and of horizons that are interpolated.
+
+use barograph_forecast::{
+    Forecaster, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, HorizonOf, Objective,
+};
+
+const KINDS: [HorizonOf; 2] = [HorizonOf::Mean, HorizonOf::Value];
+
+fn forecaster(horizons: &[HorizonConfig]) -> Forecaster {
+    let config = ForecasterConfig { horizons: horizons.to_vec(), ..ForecasterConfig::default() };
+    Forecaster::new(&config).expect("valid horizons")
+}
+
+/// Uniform noise between −1 and 1 (Knuth's MMIX).
+fn noise() -> impl FnMut() -> f64 {
+    let mut state = 7_u64;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+}
+
+#[test]
+fn seconds_are_values_on_a_regular_grid_with_jitter() {
+    let (steps, seconds) = (Horizon::Steps(6), Horizon::Seconds(60.0));
+    let mut in_steps = forecaster(&[HorizonConfig::exact(steps)]);
+    let mut in_seconds = forecaster(&[HorizonConfig::exact(seconds)]);
+    let mut noise = noise();
+    for n in 0..2000_u32 {
+        let (value, jitter) = (20.0 + noise(), 2.0 * noise());
+        in_steps.update(value).expect("within range");
+        in_seconds.update_at(value, 10.0 * f64::from(n) + jitter).expect("within range");
+    }
+    for of in KINDS {
+        let steps = in_steps.forecast_over(steps, of, Objective::Absolute).expect("values");
+        let seconds = in_seconds.forecast_over(seconds, of, Objective::Absolute).expect("values with times");
+        // The first six values have no known period.
+        assert!(steps.scored - seconds.scored < 8, "{steps:?} {seconds:?}");
+        assert!((steps.value - seconds.value).abs() < 0.05, "{steps:?} {seconds:?}");
+        assert!((steps.mae / seconds.mae - 1.0).abs() < 0.02, "{steps:?} {seconds:?}");
+    }
+}
+
+#[test]
+fn windows_with_gaps_and_clock_jumps_are_not_scored() {
+    let horizon = Horizon::Seconds(50.0);
+    let mut forecaster = forecaster(&[HorizonConfig::exact(horizon)]);
+    let scored = |forecaster: &Forecaster, of| {
+        forecaster.forecast_over(horizon, of, Objective::Squared).map_or(0, |forecast| forecast.scored)
+    };
+    for n in 0..100_u32 {
+        forecaster.update_at(1.0, 10.0 * f64::from(n)).expect("within range");
+    }
+    let before = KINDS.map(|of| scored(&forecaster, of));
+    // A gap: the windows that are over have no value in their last part, or none at all.
+    forecaster.update_at(1.0, 10_000.0).expect("within range");
+    assert!(KINDS.map(|of| scored(&forecaster, of))[1] == before[1], "the value came too late");
+    let between = KINDS.map(|of| scored(&forecaster, of));
+    assert!(between[0] - before[0] <= 4, "windows with at least half of their values");
+    // A jump back drops what waits.
+    for (n, time_s) in [500.0, 500.0, f64::NAN, 510.0, f64::INFINITY, -1e300].into_iter().enumerate() {
+        forecaster.update_at(n as f64, time_s).expect("within range");
+    }
+    assert_eq!(KINDS.map(|of| scored(&forecaster, of)), between);
+    for n in 0..100_u32 {
+        forecaster.update_at(1.0, 10.0 * f64::from(n)).expect("within range");
+    }
+    assert!(KINDS.iter().all(|of| scored(&forecaster, *of) > between[0] + 50));
+}
+
+#[test]
+fn sampled_horizons_forecast_almost_as_well_as_exact_ones() {
+    let horizon = Horizon::Steps(30);
+    let mut exact = forecaster(&[HorizonConfig::exact(horizon)]);
+    let mut sampled = forecaster(&[HorizonConfig::sampled(horizon)]);
+    let (mut noise, mut level) = (noise(), 0.0);
+    for _ in 0..20_000 {
+        level = 0.98 * level + 0.1 * noise();
+        for forecaster in [&mut exact, &mut sampled] {
+            forecaster.update(20.0 + level + noise()).expect("within range");
+        }
+    }
+    for of in KINDS {
+        let [exact, sampled] = [&exact, &sampled]
+            .map(|forecaster| forecaster.forecast_over(horizon, of, Objective::Absolute).expect("values"));
+        assert!(sampled.scored < exact.scored / 3, "{}", sampled.scored);
+        assert!((sampled.mae / exact.mae - 1.0).abs() < 0.05, "{sampled:?} {exact:?}");
+    }
+    assert!(sampled.size_bytes() < exact.size_bytes());
+}
+
+#[test]
+fn horizons_that_are_not_kept_are_interpolated() {
+    let kept = [Horizon::Steps(5), Horizon::Steps(20)];
+    let mut forecaster = forecaster(&kept.map(HorizonConfig::exact));
+    let (mut noise, mut level) = (noise(), 0.0);
+    for _ in 0..3000 {
+        level = 0.95 * level + noise();
+        forecaster.update(level).expect("within range");
+    }
+    for of in KINDS {
+        let read = |steps| {
+            let horizon = Horizon::Steps(steps);
+            let forecast = forecaster.forecast_over(horizon, of, Objective::Absolute).expect("values");
+            let interval = forecaster.interval_over(horizon, of, 0.9).expect("calibrated");
+            (forecast, interval.upper - interval.lower)
+        };
+        let (five, ten, twenty, forty) = (read(5), read(10), read(20), read(40));
+        assert_eq!(five.0.basis, HorizonBasis::Own);
+        assert_eq!(ten.0.basis, HorizonBasis::Between { shorter: 5.0, longer: 20.0 });
+        assert_eq!(read(2).0.basis, HorizonBasis::Between { shorter: 1.0, longer: 5.0 });
+        assert_eq!(forty.0.basis, HorizonBasis::Beyond { longest: 20.0 });
+        assert!((ten.1 - (five.1 * twenty.1).sqrt()).abs() < 1e-9 * ten.1, "half of the way from 5 to 20");
+        let (low, high) = (five.0.value.min(twenty.0.value), five.0.value.max(twenty.0.value));
+        assert!(low <= ten.0.value && ten.0.value <= high);
+        assert!(forty.1 >= twenty.1);
+    }
+}
+
+#[test]
+fn a_station_ladder_answers_in_seconds_and_in_values() {
+    let rungs = [60.0, 300.0, 900.0].map(|seconds| HorizonConfig::sampled(Horizon::Seconds(seconds)));
+    let mut forecaster = forecaster(&rungs);
+    let mut noise = noise();
+    for n in 0..2000_u32 {
+        forecaster.update_at(5.0 + noise(), 10.0 * f64::from(n)).expect("within range");
+    }
+    assert_eq!(forecaster.period_s(), Some(10.0));
+    let basis = |horizon| {
+        let forecast = forecaster.forecast_over(horizon, HorizonOf::Mean, Objective::Squared);
+        forecast.expect("values with times").basis
+    };
+    assert_eq!(basis(Horizon::Seconds(300.0)), HorizonBasis::Own);
+    assert_eq!(basis(Horizon::Steps(30)), HorizonBasis::Own, "30 values are 300 s");
+    assert_eq!(basis(Horizon::Seconds(10.0)), HorizonBasis::Own, "the next value");
+    assert_eq!(basis(Horizon::Seconds(120.0)), HorizonBasis::Between { shorter: 6.0, longer: 30.0 });
+    assert_eq!(basis(Horizon::Seconds(3600.0)), HorizonBasis::Beyond { longest: 90.0 });
+}
+
+#[test]
+fn updates_and_forecasts_do_not_allocate_after_warm_up() {
+    let horizons = [
+        HorizonConfig::exact(Horizon::Steps(20)),
+        HorizonConfig::sampled(Horizon::Seconds(300.0)),
+        HorizonConfig::exact(Horizon::Seconds(200.0)),
+    ];
+    let mut forecaster = forecaster(&horizons);
+    let mut noise = noise();
+    let mut time_s = 0.0;
+    let mut update = |forecaster: &mut Forecaster| {
+        time_s += 10.0;
+        forecaster.update_at(5.0 + noise(), time_s).expect("within range");
+        for of in KINDS {
+            for horizon in [Horizon::Steps(20), Horizon::Seconds(100.0)] {
+                std::hint::black_box(forecaster.forecast_over(horizon, of, Objective::Squared));
+                std::hint::black_box(forecaster.interval_over(horizon, of, 0.9));
+            }
+        }
+    };
+    (0..200).for_each(|_| update(&mut forecaster));
+    let bytes = forecaster.size_bytes();
+    let counted = allocation_counter::measure(|| (0..10_000).for_each(|_| update(&mut forecaster)));
+    assert_eq!((counted.count_total, forecaster.size_bytes()), (0, bytes));
+}
+
+#[test]
+fn a_burst_at_the_start_does_not_decide_how_many_values_a_horizon_has() {
+    let horizon = Horizon::Seconds(300.0);
+    let mut forecaster = forecaster(&[HorizonConfig::exact(horizon)]);
+    let (mut noise, mut time_s) = (noise(), 0.0);
+    let (mut values, mut issued) = (Vec::new(), Vec::new());
+    for n in 0..6000 {
+        time_s += if n < 10 { 0.1 } else { 10.0 };
+        let value = 5.0 + noise();
+        forecaster.update_at(value, time_s).expect("within range");
+        values.push(value);
+        issued.push(forecaster.interval_over(horizon, HorizonOf::Mean, 0.9));
+    }
+    let inside: Vec<bool> = (100..values.len() - 30)
+        .filter_map(|at| {
+            let mean = values[at + 1..=at + 30].iter().sum::<f64>() / 30.0;
+            issued[at].map(|interval| interval.lower <= mean && mean <= interval.upper)
+        })
+        .collect();
+    let share = inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64;
+    assert!(inside.len() > 5700 && (0.88..=0.92).contains(&share), "{share} of {}", inside.len());
+}
