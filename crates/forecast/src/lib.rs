@@ -34,6 +34,7 @@
 
 extern crate alloc;
 
+mod availability;
 mod battery;
 mod epoch_forecaster;
 mod gap;
@@ -44,6 +45,7 @@ mod rules;
 mod scored_methods;
 mod series;
 
+pub use availability::{Availability, BrierScore};
 pub use battery::{
     Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
 };
