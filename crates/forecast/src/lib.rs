@@ -41,6 +41,7 @@ mod gap;
 mod interval;
 mod method_sets;
 mod methods;
+mod quantiles;
 mod rules;
 mod scored_methods;
 mod series;
@@ -51,6 +52,7 @@ pub use battery::{
 };
 pub use epoch_forecaster::{EpochError, EpochForecaster};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
+pub use quantiles::{QUANTILE_RANGE, QuantileForecaster, QuantileMethod};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 
 // The examples of README.md are doctests.

@@ -4,7 +4,7 @@ mod blend;
 mod history;
 mod selection;
 
-pub(crate) use blend::Blend;
+pub(crate) use blend::{Blend, exp_of_negative};
 pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
 pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
 

@@ -7,6 +7,7 @@
 mod aggregation;
 mod power_weights;
 
+pub(crate) use aggregation::exp_of_negative;
 use aggregation::{BernsteinAggregation, Gradient};
 use power_weights::{PowerWeights, weighted_median};
 
