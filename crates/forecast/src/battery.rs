@@ -6,6 +6,7 @@ use core::fmt;
 
 use crate::SCORED_MIN_FOR_INTERVAL;
 use crate::method_sets::{CLASSIC, Classic, FULL, Full, MethodSet, NWS, Nws};
+use crate::quantiles::QuantileInputs;
 use crate::rules::{Blend, CombinationRule, Flat, TwoLevel};
 use crate::scored_methods::{DynBattery, ScoredMethods};
 
@@ -396,6 +397,11 @@ impl Battery {
     #[must_use]
     pub fn is_after_gap(&self, time_s: f64) -> bool {
         self.inner.is_after_gap(time_s)
+    }
+
+    /// What the quantiles of the next value are computed from; `None` until there are intervals.
+    pub(crate) fn quantile_inputs(&self) -> Option<QuantileInputs> {
+        self.inner.quantile_inputs()
     }
 
     /// Returns every method with its weight under `objective` (0 to 1, sum 1); empty before the

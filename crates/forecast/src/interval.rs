@@ -134,6 +134,18 @@ impl IntervalCalibration {
         if lower < floor { floor.min(center) } else { lower }
     }
 
+    /// The scale of errors, and the half-widths of the intervals at the levels 0.98, 0.9, 0.8 and
+    /// 0.5; `None` until [`SCORED_MIN_FOR_INTERVAL`] errors are known.
+    pub(crate) fn half_widths(&self) -> Option<(f64, [f64; 4])> {
+        if self.intervals.slow_mean.count < SCORED_MIN_FOR_INTERVAL {
+            return None;
+        }
+        let scale = self.intervals.scale();
+        let [half, eight, nine, most, last] = self.intervals.factors();
+        let middle = most + SHARE_098 * (last - most);
+        Some((scale, [middle, nine, eight, half].map(|factor| factor * scale)))
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         self.intervals.heap_bytes() + self.gaps.heap_bytes()
     }
@@ -261,6 +273,20 @@ impl IntervalTracker {
         sqrt(self.fast_mean.mean * self.slow_mean.mean)
     }
 
+    /// The factors at the levels 0.5, 0.8, 0.9, 0.95 and 0.99, which are always tracked.
+    fn factors(&self) -> [f64; 5] {
+        let (mut factors, mut known, mut most) = ([0.0; 5], 0, 0.0);
+        for track in &self.tracks {
+            // As in `factor`, the interval of a higher level contains that of a lower level.
+            most = if most < track.factor { track.factor } else { most };
+            if known < factors.len() && track.level == GRID[known + 1] {
+                factors[known] = most;
+                known += 1;
+            }
+        }
+        factors
+    }
+
     /// The factor at a level. The result is the factor of the level's own track, or a linear
     /// interpolation between two tracks over −ln(miss rate), because the quantiles of an
     /// exponential tail are linear in this variable.
@@ -345,6 +371,8 @@ const CAP: f64 = 10.0;
 const CAP_FROM: u64 = 20;
 const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
+/// Place of the level 0.98 between 0.95 and 0.99 in `factor`: log(0.02/0.05) / log(0.01/0.05).
+const SHARE_098: f64 = 0.569_323_441_926_606_7;
 /// Gain of the very slow average. The half-life of this average is 14 000 values: a day and a half
 /// at a period of 10 s.
 const PLATEAU_GAIN: f64 = 0.000_05;

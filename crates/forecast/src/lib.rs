@@ -35,6 +35,7 @@
 
 extern crate alloc;
 
+mod availability;
 mod battery;
 mod forecaster;
 mod gap;
@@ -42,16 +43,19 @@ mod horizon;
 mod interval;
 mod method_sets;
 mod methods;
+mod quantiles;
 mod rules;
 mod scored_methods;
 mod series;
 
+pub use availability::{Availability, BrierScore};
 pub use battery::{
     Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
 };
 pub use forecaster::{Forecaster, ForecasterConfig};
 pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
+pub use quantiles::{QUANTILE_RANGE, QuantileForecaster, QuantileMethod};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 
 // The examples of README.md are doctests.

@@ -7,6 +7,7 @@ use core::fmt;
 use crate::horizon::OneStep;
 use crate::interval::IntervalCalibration;
 use crate::method_sets::MethodSet;
+use crate::quantiles::QuantileInputs;
 use crate::rules::{CombinationRule, CombinedForecast};
 use crate::{Forecast, Interval, Method};
 
@@ -17,6 +18,8 @@ pub(crate) trait DynBattery: fmt::Debug + Send + Sync {
     fn forecast(&self, objective: usize, time_s: Option<f64>) -> Option<Forecast>;
     fn interval(&self, level: f64, time_s: Option<f64>) -> Option<Interval>;
     fn is_after_gap(&self, time_s: f64) -> bool;
+    /// What the quantiles of the next value are computed from; `None` until there are intervals.
+    fn quantile_inputs(&self) -> Option<QuantileInputs>;
     fn weights(&self, objective: usize) -> Vec<(Method, f64)>;
     fn method_forecasts(&self) -> Vec<(Method, f64)>;
     /// What forecasts further ahead use; valid after the first value.
@@ -116,6 +119,12 @@ where
 
     fn is_after_gap(&self, time_s: f64) -> bool {
         self.is_timed && self.calibration.is_gap(Some(time_s))
+    }
+
+    fn quantile_inputs(&self) -> Option<QuantileInputs> {
+        let (scale, half_widths) = self.calibration.half_widths()?;
+        let median = self.ungapped[ABSOLUTE].value;
+        Some(QuantileInputs { median, scale, half_widths, floor: self.calibration.floor() })
     }
 
     fn weights(&self, objective: usize) -> Vec<(Method, f64)> {

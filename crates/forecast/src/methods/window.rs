@@ -57,6 +57,19 @@ impl<const N: usize> SortedWindow<N> {
         if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
     }
 
+    /// The quantiles of `shares` (0 to 1), each on a line between the two nearest values. Returns
+    /// zeros if the window is empty.
+    pub(crate) fn quantiles<const S: usize>(&self, shares: &[f64; S]) -> [f64; S] {
+        let last = self.len.saturating_sub(1).min(N - 1);
+        shares.map(|share| {
+            let position = share * last as f64;
+            // The position is not negative and small, so the conversion is exact.
+            let below = (position as u32 as usize).min(last);
+            let low = self.values[below];
+            low + (self.values[(below + 1).min(last)] - low) * (position - below as f64)
+        })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }

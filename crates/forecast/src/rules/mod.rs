@@ -5,7 +5,8 @@ mod history;
 mod selection;
 
 pub(crate) use blend::{
-    BernsteinAggregation, Blend, Gradient, PowerWeights, sorted_by_value, weighted_median,
+    BernsteinAggregation, Blend, Gradient, PowerWeights, exp_of_negative, sorted_by_value,
+    weighted_median,
 };
 pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
 pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};

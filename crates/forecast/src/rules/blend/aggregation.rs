@@ -177,7 +177,7 @@ fn min_of_numbers(a: f64, b: f64) -> f64 {
 /// Returns e^x for x ≤ 0, with a relative error below 1e-13; returns 0 for x ≤ −700. The
 /// computation consists of sums and products. So the compiler vectorises the computation, and every
 /// target gives the same bits.
-fn exp_of_negative(x: f64) -> f64 {
+pub(crate) fn exp_of_negative(x: f64) -> f64 {
     // Adding 1.5·2^52 to a number rounds the number to an integer. The low bits of the sum contain
     // this integer.
     const ROUND: f64 = 6_755_399_441_055_744.0;

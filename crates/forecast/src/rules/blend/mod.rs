@@ -7,7 +7,7 @@
 mod aggregation;
 mod power_weights;
 
-pub(crate) use aggregation::{BernsteinAggregation, Gradient};
+pub(crate) use aggregation::{BernsteinAggregation, Gradient, exp_of_negative};
 pub(crate) use power_weights::{PowerWeights, weighted_median};
 
 use super::{CombinationRule, CombinedForecast, argmax};

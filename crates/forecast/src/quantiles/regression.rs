@@ -1,0 +1,72 @@
+//! Online linear quantile regression: one weight for each feature and share.
+
+use libm::sqrt;
+
+use super::{SHARE_COUNT, SHARES, laplace_quantile};
+
+/// Number of features of the regression.
+pub(super) const FEATURES: usize = 4;
+
+/// Weights of features for each of [`SHARES`], learned by gradient descent on the pinball loss
+/// (Koenker and Bassett 1978) with a rate for each weight (AdaGrad; Duchi, Hazan, Singer 2011).
+#[derive(Clone, Debug)]
+pub(super) struct QuantileRegression {
+    count: u64,
+    weights: [[f64; SHARE_COUNT]; FEATURES],
+    /// For each weight: the sum of squared gradients.
+    energy: [[f64; SHARE_COUNT]; FEATURES],
+    /// For each weight: [`RATE`] ÷ √energy, as it was when last computed.
+    rates: [[f64; SHARE_COUNT]; FEATURES],
+}
+
+impl QuantileRegression {
+    pub(super) fn new() -> Self {
+        let zeros = [[0.0; SHARE_COUNT]; FEATURES];
+        let mut weights = zeros;
+        // Feature 0 is constant: the start is a Laplace distribution.
+        weights[0] = SHARES.map(laplace_quantile);
+        Self { count: 0, weights, energy: zeros, rates: zeros }
+    }
+
+    /// The quantiles' positions.
+    pub(super) fn predict(&self, features: &[f64; FEATURES]) -> [f64; SHARE_COUNT] {
+        let mut positions = [0.0; SHARE_COUNT];
+        for (weights, feature) in self.weights.iter().zip(features) {
+            for (position, weight) in positions.iter_mut().zip(weights) {
+                *position += weight * feature;
+            }
+        }
+        positions
+    }
+
+    /// Learns that the value was at `position`.
+    pub(super) fn learn(&mut self, features: &[f64; FEATURES], position: f64) {
+        let predicted = self.predict(features);
+        let mut slopes = [0.0; SHARE_COUNT];
+        for i in 0..SHARE_COUNT {
+            slopes[i] = if position < predicted[i] { 1.0 - SHARES[i] } else { -SHARES[i] };
+        }
+        self.count += 1;
+        for (number, feature) in features.iter().enumerate() {
+            let (weights, energy) = (&mut self.weights[number], &mut self.energy[number]);
+            let rates = &mut self.rates[number];
+            for i in 0..SHARE_COUNT {
+                let gradient = slopes[i] * feature;
+                energy[i] += gradient * gradient;
+            }
+            // Square roots take most of the time; later, rates change slowly.
+            if self.count < ALL_UNTIL || (self.count + number as u64).is_multiple_of(FEATURES as u64) {
+                *rates = energy.map(|energy| if energy > 0.0 { RATE / sqrt(energy) } else { 0.0 });
+            }
+            for i in 0..SHARE_COUNT {
+                weights[i] -= rates[i] * (slopes[i] * feature);
+            }
+        }
+    }
+}
+
+/// Size of the first step of a weight, in scales. Rates from 0.2 to 0.6 give the same pinball loss
+/// on the open traces, within 0.1 %.
+const RATE: f64 = 0.3;
+/// From this number of values on, the rates of one feature are computed at each value.
+const ALL_UNTIL: u64 = 100;
