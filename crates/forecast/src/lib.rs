@@ -36,6 +36,7 @@ extern crate alloc;
 
 mod battery;
 mod epoch_forecaster;
+mod forecast;
 mod gap;
 mod interval;
 mod method_sets;
@@ -44,10 +45,9 @@ mod rules;
 mod scored_methods;
 mod series;
 
-pub use battery::{
-    Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
-};
+pub use battery::{Battery, BatteryConfig, Preset, Rule};
 pub use epoch_forecaster::{EpochError, EpochForecaster};
+pub use forecast::{Forecast, Interval, InvalidValue, Method, Objective};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 
