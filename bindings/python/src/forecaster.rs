@@ -33,7 +33,7 @@ impl Forecaster {
             // The default rule of each preset. The command line has `two-level` for `classic`.
             (None, Preset::Full) => Rule::Blend,
             (None, Preset::Nws) => Rule::TwoLevel,
-            (None, Preset::Classic) => Rule::Flat,
+            (None, Preset::Classic) => Rule::TwoSelectors,
         };
         Ok(Self { inner: Mutex::new(Battery::new(&BatteryConfig { preset, rule, levels })) })
     }
@@ -313,8 +313,12 @@ fn rule_named(name: &str) -> PyResult<Rule> {
     match name {
         "blend" => Ok(Rule::Blend),
         "two-level" => Ok(Rule::TwoLevel),
-        "flat" => Ok(Rule::Flat),
-        _ => Err(PyValueError::new_err(format!("rule must be 'blend', 'two-level' or 'flat', not '{name}'"))),
+        // "flat" is the old name.
+        "two-selectors" | "flat" => Ok(Rule::TwoSelectors),
+        _ => {
+            let expected = "'blend', 'two-level' or 'two-selectors'";
+            Err(PyValueError::new_err(format!("rule must be {expected}, not '{name}'")))
+        }
     }
 }
 

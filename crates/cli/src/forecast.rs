@@ -85,7 +85,7 @@ impl From<PresetName> for Preset {
 
 impl PresetName {
     /// The chosen rule, else the default rule of the preset. In Python, `classic` has the default
-    /// `flat`.
+    /// `two-selectors`.
     #[must_use]
     pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
@@ -101,8 +101,9 @@ impl PresetName {
 pub(crate) enum RuleName {
     /// The best so far of sixteen selectors, which look back over different spans
     TwoLevel,
-    /// The method with the least error since the beginning
-    Flat,
+    /// The better so far of two selectors, by squared and by absolute error since the beginning
+    #[value(alias = "flat")]
+    TwoSelectors,
     /// A weighted combination of all methods
     Blend,
 }
@@ -111,7 +112,7 @@ impl From<RuleName> for Rule {
     fn from(name: RuleName) -> Self {
         match name {
             RuleName::TwoLevel => Self::TwoLevel,
-            RuleName::Flat => Self::Flat,
+            RuleName::TwoSelectors => Self::TwoSelectors,
             RuleName::Blend => Self::Blend,
         }
     }

@@ -16,11 +16,11 @@ use std::time::Instant;
 
 use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 
-/// Rows of the output: the combinations of preset and rule with a promised cost, and `nws flat`,
-/// the rule of the papers.
+/// Rows of the output: the combinations of preset and rule with a promised cost, and `nws` with two
+/// selectors, for comparison.
 const CASES: [(&str, Preset, Rule); 5] = [
     ("nws two-level", Preset::Nws, Rule::TwoLevel),
-    ("nws flat", Preset::Nws, Rule::Flat),
+    ("nws two-selectors", Preset::Nws, Rule::TwoSelectors),
     ("classic two-level", Preset::Classic, Rule::TwoLevel),
     ("full blend", Preset::Full, Rule::Blend),
     ("full two-level", Preset::Full, Rule::TwoLevel),

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::method_sets::{CLASSIC, Classic, FULL, Full, MethodSet, NWS, Nws};
-use crate::rules::{Blend, CombinationRule, Flat, TwoLevel};
+use crate::rules::{Blend, CombinationRule, TwoLevel, TwoSelectors};
 use crate::scored_methods::{DynBattery, ScoredMethods};
 use crate::{Forecast, Interval, InvalidValue, Method, Objective};
 
@@ -27,9 +27,10 @@ pub enum Rule {
     /// The rule of NWS 2.x: 16 selectors each pick a method, and the selector with the least error
     /// so far decides.
     TwoLevel,
-    /// The rule of the NWS papers: two selectors pick the methods with the least cumulative squared
-    /// error and absolute error, and the selector with the least error so far decides.
-    Flat,
+    /// Two selectors pick the methods with the least cumulative squared error and absolute error, and
+    /// the selector with the least error so far decides. This is the rule of NWS 2.x with the whole
+    /// series as its only window.
+    TwoSelectors,
     /// Weighted combination of all methods (online aggregation of experts).
     Blend,
 }
@@ -111,8 +112,8 @@ impl Battery {
                 Rule::TwoLevel => {
                     Box::new(ScoredMethods::<B, _, M>::new(TwoLevel::<B, M>::new(), &config.levels, false))
                 }
-                Rule::Flat => {
-                    Box::new(ScoredMethods::<B, _, M>::new(Flat::<M>::new(), &config.levels, false))
+                Rule::TwoSelectors => {
+                    Box::new(ScoredMethods::<B, _, M>::new(TwoSelectors::<M>::new(), &config.levels, false))
                 }
                 Rule::Blend => {
                     Box::new(ScoredMethods::<B, _, M>::new(Blend::<M>::new(), &config.levels, false))
@@ -231,7 +232,7 @@ impl Battery {
     /// Returns every method with its weight under `objective` (0 to 1, sum 1); empty before the
     /// first value.
     ///
-    /// With [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has weight 1.
+    /// With [`Rule::TwoLevel`] and [`Rule::TwoSelectors`] the chosen method has weight 1.
     ///
     /// ```
     /// use barograph_forecast::{Battery, BatteryConfig, Objective};

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 fn configs() -> impl Iterator<Item = BatteryConfig> {
     [Preset::Nws, Preset::Classic, Preset::Full].into_iter().flat_map(|preset| {
-        [Rule::TwoLevel, Rule::Flat, Rule::Blend].map(|rule| BatteryConfig {
+        [Rule::TwoLevel, Rule::TwoSelectors, Rule::Blend].map(|rule| BatteryConfig {
             preset,
             rule,
             ..BatteryConfig::default()

@@ -6,7 +6,7 @@ mod selection;
 
 pub(crate) use blend::Blend;
 pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
-pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
+pub(crate) use selection::{TwoLevel, TwoSelectors, WINDOW_LENGTHS};
 
 /// The forecast of one rule for one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -101,17 +101,17 @@ impl<const S: usize> Selectors<S> {
     }
 }
 
-/// The rule of the papers (JavaNws §2.1.2): one selector picks the method with the least cumulative
-/// squared error, and the other selector picks the method with the least cumulative absolute error.
-/// The selector with less error for the requested objective decides.
+/// One selector picks the method with the least cumulative squared error, and the other selector
+/// picks the method with the least cumulative absolute error. The selector with less error for the
+/// requested objective decides. This is [`TwoLevel`] with the whole series as its only window.
 #[derive(Clone, Debug)]
-pub(crate) struct Flat<const M: usize> {
+pub(crate) struct TwoSelectors<const M: usize> {
     total: ErrorSums<M>,
     selectors: Selectors<2>,
     chosen: [u8; 2],
 }
 
-impl<const M: usize> CombinationRule<M> for Flat<M> {
+impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
     fn new() -> Self {
         Self { total: ErrorSums::ZERO, selectors: Selectors::new(), chosen: [0; 2] }
     }
