@@ -315,8 +315,10 @@ fn rule_named(name: &str) -> PyResult<Rule> {
         "two-level" => Ok(Rule::TwoLevel),
         // "flat" is the old name.
         "two-selectors" | "flat" => Ok(Rule::TwoSelectors),
+        "mse" => Ok(Rule::LeastMse),
+        "mae" => Ok(Rule::LeastMae),
         _ => {
-            let expected = "'blend', 'two-level' or 'two-selectors'";
+            let expected = "'blend', 'two-level', 'two-selectors', 'mse' or 'mae'";
             Err(PyValueError::new_err(format!("rule must be {expected}, not '{name}'")))
         }
     }

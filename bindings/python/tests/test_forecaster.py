@@ -140,7 +140,7 @@ def test_an_error_of_an_iterator_is_raised_unchanged():
 
 
 @pytest.mark.parametrize("preset", ["full", "nws", "classic"])
-@pytest.mark.parametrize("rule", [None, "blend", "two-level", "two-selectors", "flat"])
+@pytest.mark.parametrize("rule", [None, "blend", "two-level", "two-selectors", "flat", "mse", "mae"])
 def test_every_preset_and_rule_forecasts(preset, rule):
     forecaster = Forecaster(preset, rule=rule, levels=[0.42])
     # An interval takes ten scored forecasts.

@@ -27,12 +27,16 @@ struct State {
 
 /// Creates a battery and returns its number, from 1 on; 0 = there are [`BATTERIES_MAX`] already.
 ///
-/// `kind` 1 is the Network Weather Service 2.x, with the forecasters of JavaNws; any other value is
-/// the default.
+/// `kind` 1 is the Network Weather Service 2.x. Kinds 2 and 3 have the same methods, but select the
+/// method with the least squared error (the rule of the JavaNws paper) or the least absolute error so
+/// far. Any other value is the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32) -> u32 {
+    let nws = |rule| BatteryConfig { preset: Preset::Nws, rule, ..BatteryConfig::default() };
     let config = match kind {
-        1 => BatteryConfig { preset: Preset::Nws, rule: Rule::TwoLevel, ..BatteryConfig::default() },
+        1 => nws(Rule::TwoLevel),
+        2 => nws(Rule::LeastMse),
+        3 => nws(Rule::LeastMae),
         _ => BatteryConfig::default(),
     };
     STATE.with_borrow_mut(|state| {

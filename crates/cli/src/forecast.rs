@@ -106,6 +106,11 @@ pub(crate) enum RuleName {
     TwoSelectors,
     /// A weighted combination of all methods
     Blend,
+    /// The method with the least mean squared error so far, for both forecasts: the rule of the
+    /// papers on the Network Weather Service
+    Mse,
+    /// The method with the least mean absolute error so far, for both forecasts
+    Mae,
 }
 
 impl From<RuleName> for Rule {
@@ -114,6 +119,8 @@ impl From<RuleName> for Rule {
             RuleName::TwoLevel => Self::TwoLevel,
             RuleName::TwoSelectors => Self::TwoSelectors,
             RuleName::Blend => Self::Blend,
+            RuleName::Mse => Self::LeastMse,
+            RuleName::Mae => Self::LeastMae,
         }
     }
 }

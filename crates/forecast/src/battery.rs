@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::method_sets::{CLASSIC, Classic, FULL, Full, MethodSet, NWS, Nws};
-use crate::rules::{Blend, CombinationRule, TwoLevel, TwoSelectors};
+use crate::rules::{Blend, LeastError, TwoLevel, TwoSelectors};
 use crate::scored_methods::{DynBattery, ScoredMethods};
 use crate::{Forecast, Interval, InvalidValue, Method, Objective};
 
@@ -33,6 +33,12 @@ pub enum Rule {
     TwoSelectors,
     /// Weighted combination of all methods (online aggregation of experts).
     Blend,
+    /// The rule of the NWS papers: the method with the least mean squared error so far. This method
+    /// makes the forecasts for both objectives.
+    LeastMse,
+    /// The method with the least mean absolute error so far makes the forecasts for both
+    /// objectives.
+    LeastMae,
 }
 
 /// Methods, rule and interval levels of a battery.
@@ -117,6 +123,14 @@ impl Battery {
                 }
                 Rule::Blend => {
                     Box::new(ScoredMethods::<B, _, M>::new(Blend::<M>::new(), &config.levels, false))
+                }
+                Rule::LeastMse => {
+                    let rule = LeastError::<M>::new(Objective::Squared);
+                    Box::new(ScoredMethods::<B, _, M>::new(rule, &config.levels, false))
+                }
+                Rule::LeastMae => {
+                    let rule = LeastError::<M>::new(Objective::Absolute);
+                    Box::new(ScoredMethods::<B, _, M>::new(rule, &config.levels, false))
                 }
             }
         }
@@ -232,7 +246,7 @@ impl Battery {
     /// Returns every method with its weight under `objective` (0 to 1, sum 1); empty before the
     /// first value.
     ///
-    /// With [`Rule::TwoLevel`] and [`Rule::TwoSelectors`] the chosen method has weight 1.
+    /// With every rule except [`Rule::Blend`], the chosen method has weight 1.
     ///
     /// ```
     /// use barograph_forecast::{Battery, BatteryConfig, Objective};

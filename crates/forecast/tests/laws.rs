@@ -7,11 +7,8 @@ use proptest::prelude::*;
 
 fn configs() -> impl Iterator<Item = BatteryConfig> {
     [Preset::Nws, Preset::Classic, Preset::Full].into_iter().flat_map(|preset| {
-        [Rule::TwoLevel, Rule::TwoSelectors, Rule::Blend].map(|rule| BatteryConfig {
-            preset,
-            rule,
-            ..BatteryConfig::default()
-        })
+        [Rule::TwoLevel, Rule::TwoSelectors, Rule::Blend, Rule::LeastMse, Rule::LeastMae]
+            .map(|rule| BatteryConfig { preset, rule, ..BatteryConfig::default() })
     })
 }
 
@@ -427,13 +424,15 @@ fn epoch_forecaster_forecasts_the_means_of_epochs() {
 }
 
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
-/// otherwise. The digest (FNV-1a) is over the forecasts of every preset and rule for one series.
+/// otherwise. The digest (FNV-1a) is over the forecasts of every preset for one series, with each
+/// rule except `mse` and `mae`, which `tests/rules.rs` recomputes.
 #[test]
 fn forecasts_have_the_same_bits_on_every_platform() {
     let series = include_str!("reference/series.csv").lines().skip(1);
     let values: Vec<f64> = series.filter_map(|line| line.split(',').nth(1)?.parse().ok()).collect();
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
-    for config in configs() {
+    let is_digested = |config: &BatteryConfig| !matches!(config.rule, Rule::LeastMse | Rule::LeastMae);
+    for config in configs().filter(is_digested) {
         let mut battery = Battery::new(&config);
         for value in &values {
             battery.update(*value).expect("finite");

@@ -212,6 +212,8 @@ fn rule_name(rule: Rule) -> &'static str {
         Rule::TwoLevel => "two-level",
         Rule::TwoSelectors => "two-selectors",
         Rule::Blend => "blend",
+        Rule::LeastMse => "mse",
+        Rule::LeastMae => "mae",
     }
 }
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 __all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval", "write_unraisable"]
 
 _Preset = Literal["full", "nws", "classic"]
-_Rule = Literal["blend", "two-level", "two-selectors"]
+_Rule = Literal["blend", "two-level", "two-selectors", "mse", "mae"]
 _Loss = Literal["squared", "absolute"]
 _Strategy = Literal["default", "nws", "nws-escalating", "rfc6298", "static"]
 _Number = SupportsFloat | SupportsIndex

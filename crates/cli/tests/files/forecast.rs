@@ -124,7 +124,7 @@ fn bad_usage_exits_with_2() {
         (&["--lifetime", "0"], "positive number of seconds"),
         (&["--lifetime", "inf"], "positive number of seconds"),
         (&["--preset", "best"], "possible values: nws, classic, full"),
-        (&["--select", "best"], "possible values: two-level, two-selectors, blend"),
+        (&["--select", "best"], "possible values: two-level, two-selectors, blend, mse, mae"),
         (&["--unknown"], "unexpected argument"),
     ] {
         let output = filed(arguments, b"1\n2\n");

@@ -2,10 +2,12 @@
 
 mod blend;
 mod history;
+mod least_error;
 mod selection;
 
 pub(crate) use blend::Blend;
 pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
+pub(crate) use least_error::LeastError;
 pub(crate) use selection::{TwoLevel, TwoSelectors, WINDOW_LENGTHS};
 
 /// The forecast of one rule for one objective.
@@ -24,8 +26,6 @@ pub(crate) struct CombinedForecast {
 /// was known. Then the caller calls `combine` with the predictions of the next value. The
 /// predictions of the first value have no meaning.
 pub(crate) trait CombinationRule<const M: usize> {
-    fn new() -> Self;
-
     /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0.
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64);
 
@@ -37,6 +37,17 @@ pub(crate) trait CombinationRule<const M: usize> {
     /// Returns every method's weight in the last forecast. `objective` is 0 for squared error and 1
     /// for absolute error.
     fn weights(&self, objective: usize) -> [f64; M];
+}
+
+/// The forecast of a rule that selects method `pick`.
+fn picked_forecast<const M: usize>(predictions: &[f64; M], pick: usize) -> CombinedForecast {
+    let method = pick % M;
+    CombinedForecast { value: predictions[method], method, weight: None }
+}
+
+/// The weights of a rule that selects method `pick`: 1 for this method, 0 for all others.
+fn indicator<const M: usize>(pick: usize) -> [f64; M] {
+    core::array::from_fn(|i| if i == pick { 1.0 } else { 0.0 })
 }
 
 /// Returns the index of the least score; of equal scores, the first index. NaN is never the least

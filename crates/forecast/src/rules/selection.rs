@@ -1,7 +1,7 @@
 //! Rules that pick one method: selectors each pick the method with the least error, and the
 //! selector with the least error decides.
 
-use super::{CombinationRule, CombinedForecast, ErrorHistory, LONG_WINDOWS};
+use super::{CombinationRule, CombinedForecast, ErrorHistory, LONG_WINDOWS, indicator, picked_forecast};
 use crate::method_sets::MethodSet;
 use core::marker::PhantomData;
 
@@ -111,11 +111,13 @@ pub(crate) struct TwoSelectors<const M: usize> {
     chosen: [u8; 2],
 }
 
-impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
-    fn new() -> Self {
+impl<const M: usize> TwoSelectors<M> {
+    pub(crate) fn new() -> Self {
         Self { total: ErrorSums::ZERO, selectors: Selectors::new(), chosen: [0; 2] }
     }
+}
 
+impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
         if number == 0 {
             return;
@@ -128,7 +130,7 @@ impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
     }
 
     fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
-        self.chosen.map(|pick| picked_forecast(predictions, pick))
+        self.chosen.map(|pick| picked_forecast(predictions, usize::from(pick)))
     }
 
     fn heap_bytes(&self) -> usize {
@@ -136,7 +138,7 @@ impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
     }
 
     fn weights(&self, objective: usize) -> [f64; M] {
-        indicator(self.chosen[objective])
+        indicator(usize::from(self.chosen[objective]))
     }
 }
 
@@ -180,21 +182,7 @@ pub(crate) struct TwoLevel<B: MethodSet<M>, const M: usize> {
 }
 
 impl<B: MethodSet<M>, const M: usize> TwoLevel<B, M> {
-    /// Sets the picks of a window's two selectors: the methods with the least error since `past`.
-    fn set_picks(picks: &mut [u8; SELECTORS], window: usize, total: &ErrorSums<M>, past: &ErrorSums<M>) {
-        [picks[window], picks[WINDOWS + window]] = total.least_since(past);
-    }
-
-    /// The windows in `kind` that the method set uses. Each item contains the index in
-    /// [`WINDOW_LENGTHS`], the index in `kind`, and the length in values.
-    fn windows(first: usize, kind: &'static [usize]) -> impl Iterator<Item = (usize, usize, u64)> {
-        let all = kind.iter().enumerate().map(move |(i, back)| (first + i, i, *back as u64));
-        all.filter(|(_, _, back)| B::WINDOWS.contains(&(*back as usize)))
-    }
-}
-
-impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // Selectors that the method set does not use have infinite costs, so that they never
         // decide.
         let start = |i: usize| {
@@ -211,6 +199,20 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
         }
     }
 
+    /// Sets the picks of a window's two selectors: the methods with the least error since `past`.
+    fn set_picks(picks: &mut [u8; SELECTORS], window: usize, total: &ErrorSums<M>, past: &ErrorSums<M>) {
+        [picks[window], picks[WINDOWS + window]] = total.least_since(past);
+    }
+
+    /// The windows in `kind` that the method set uses. Each item contains the index in
+    /// [`WINDOW_LENGTHS`], the index in `kind`, and the length in values.
+    fn windows(first: usize, kind: &'static [usize]) -> impl Iterator<Item = (usize, usize, u64)> {
+        let all = kind.iter().enumerate().map(move |(i, back)| (first + i, i, *back as u64));
+        all.filter(|(_, _, back)| B::WINDOWS.contains(&(*back as usize)))
+    }
+}
+
+impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
         let errors = predictions.map(|prediction| prediction - value);
         if number == 0 {
@@ -243,7 +245,7 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
     }
 
     fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
-        self.chosen.map(|pick| picked_forecast(predictions, pick))
+        self.chosen.map(|pick| picked_forecast(predictions, usize::from(pick)))
     }
 
     fn heap_bytes(&self) -> usize {
@@ -251,20 +253,11 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
     }
 
     fn weights(&self, objective: usize) -> [f64; M] {
-        indicator(self.chosen[objective])
+        indicator(usize::from(self.chosen[objective]))
     }
 }
 
 /// Index in `recent` of the sums after value `number`.
 fn recent_index(number: u64) -> usize {
     (number % SHORT_WINDOW_MAX as u64) as usize
-}
-
-fn picked_forecast<const M: usize>(predictions: &[f64; M], pick: u8) -> CombinedForecast {
-    let method = usize::from(pick) % M;
-    CombinedForecast { value: predictions[method], method, weight: None }
-}
-
-fn indicator<const M: usize>(pick: u8) -> [f64; M] {
-    core::array::from_fn(|i| if i == usize::from(pick) { 1.0 } else { 0.0 })
 }
