@@ -57,6 +57,27 @@ fn bad_input_in_a_file_prints_one_sentence_and_exits_with_2() {
     }
 }
 
+/// `flat` is the old name of the rule `two-selectors`.
+#[test]
+fn rules_are_chosen_by_name() {
+    let input: String = (0..60).map(|i| format!("{}\n", i * 7919 % 101)).collect();
+    let steps = |rule: &str| {
+        let output = filed(&["--preset", "nws", "--steps", "--select", rule], input.as_bytes());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    let [flat, two_selectors, mse, mae] = ["flat", "two-selectors", "mse", "mae"].map(steps);
+    assert_eq!(flat, two_selectors);
+    assert!(mse != two_selectors && mae != two_selectors && mse != mae);
+    for rule in [mse, mae] {
+        for row in rule.lines().skip(1) {
+            let columns: Vec<&str> = row.split(',').collect();
+            let both = [3, 6].map(|at| (columns[at], columns[at + 2]));
+            assert_eq!(both[0], both[1], "one method makes both forecasts: {row}");
+        }
+    }
+}
+
 /// Output of the page's "Save CSV": every quantity, in the order of time.
 fn page_csv(target: impl Fn(i32) -> &'static str) -> String {
     let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
