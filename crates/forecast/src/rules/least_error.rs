@@ -1,5 +1,7 @@
 //! The rule of the papers: the method with the least error so far makes the forecast.
 
+use barograph_lanes::Lanes;
+
 use super::{CombinationRule, CombinedForecast, argmin, indicator, picked_forecast};
 use crate::Objective;
 
@@ -23,7 +25,10 @@ impl<const M: usize> LeastError<M> {
 }
 
 impl<const M: usize> CombinationRule<M> for LeastError<M> {
-    fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
+    const IS_VECTORISED: bool = true;
+
+    #[inline(always)]
+    fn observe<L: Lanes>(&mut self, _lanes: L, number: u64, predictions: &[f64; M], value: f64) {
         if number == 0 {
             return;
         }

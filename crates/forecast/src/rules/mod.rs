@@ -5,8 +5,10 @@ mod history;
 mod least_error;
 mod selection;
 
+use barograph_lanes::Lanes;
+
 pub(crate) use blend::Blend;
-pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
+pub(crate) use history::{ErrorHistory, ErrorRing, LAGS, LONG_WINDOWS};
 pub(crate) use least_error::LeastError;
 pub(crate) use selection::{TwoLevel, TwoSelectors, WINDOW_LENGTHS};
 
@@ -26,8 +28,13 @@ pub(crate) struct CombinedForecast {
 /// was known. Then the caller calls `combine` with the predictions of the next value. The
 /// predictions of the first value have no meaning.
 pub(crate) trait CombinationRule<const M: usize> {
-    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0.
-    fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64);
+    /// Whether the rule and its methods run with the vector instructions that were detected. The
+    /// blend is slower with AVX2 than with the instructions that every processor of the target has.
+    const IS_VECTORISED: bool = false;
+
+    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0. Each
+    /// kind of `lanes` gives the same bits.
+    fn observe<L: Lanes>(&mut self, lanes: L, number: u64, predictions: &[f64; M], value: f64);
 
     /// The forecasts for squared and for absolute error.
     fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2];

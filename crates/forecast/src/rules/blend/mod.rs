@@ -7,6 +7,8 @@
 mod aggregation;
 mod power_weights;
 
+use barograph_lanes::Lanes;
+
 use aggregation::{BernsteinAggregation, Gradient};
 use power_weights::{PowerWeights, weighted_median};
 
@@ -54,7 +56,7 @@ impl<const M: usize> Blend<M> {
 }
 
 impl<const M: usize> CombinationRule<M> for Blend<M> {
-    fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
+    fn observe<L: Lanes>(&mut self, _lanes: L, number: u64, predictions: &[f64; M], value: f64) {
         if number == 0 {
             return;
         }
