@@ -44,12 +44,14 @@ mod methods;
 mod rules;
 mod scored_methods;
 mod series;
+mod side_by_side;
 
 pub use battery::{Battery, BatteryConfig, Preset, Rule};
 pub use epoch_forecaster::{EpochError, EpochForecaster};
 pub use forecast::{Forecast, Interval, InvalidValue, Method, Objective};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
+pub use side_by_side::NwsLanes;
 
 // The examples of README.md are doctests.
 #[cfg(doctest)]

@@ -90,6 +90,26 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
         self.ungapped = self.rule.combine(self.methods.predictions());
     }
 
+    pub(crate) fn methods(&self) -> &B {
+        &self.methods
+    }
+
+    pub(crate) fn rule(&self) -> &R {
+        &self.rule
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn score(&self, objective: usize) -> &ForecastScore {
+        &self.scores[objective]
+    }
+
+    pub(crate) fn calibration(&self) -> &IntervalCalibration {
+        &self.calibration
+    }
+
     /// The forecast under `objective` for a value at `time_s`.
     fn issued_at(&self, objective: usize, time_s: Option<f64>) -> f64 {
         let usual = self.ungapped[ABSOLUTE].value;

@@ -8,7 +8,7 @@ mod recent;
 
 pub(crate) use classic::{CLASSIC, Classic};
 pub(crate) use full::{FULL, Full};
-pub(crate) use nws::{NWS, Nws};
+pub(crate) use nws::{GAINS, NWS, Nws, RECURSIVE, RING, thirty_percent};
 pub(crate) use recent::RecentValues;
 
 use barograph_lanes::Lanes;

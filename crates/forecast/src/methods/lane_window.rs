@@ -87,6 +87,11 @@ impl<const N: usize, const S: usize> LaneWindow<N, S> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+
+    /// The values of a full window.
+    pub(crate) fn full(&self) -> &[f64; N] {
+        self.slots[BEFORE..].first_chunk().expect("N slots of values")
+    }
 }
 
 /// Maximum number of values in an [`AgedWindow`].
@@ -115,6 +120,10 @@ impl AgedWindow {
 
     pub(crate) fn sorted(&self) -> &LaneWindow<AGED_LEN, 60> {
         &self.sorted
+    }
+
+    pub(crate) fn ages(&self) -> &Ages {
+        &self.ages
     }
 
     /// The median of the most recent `length` values. `length` is limited to the range from 1 to

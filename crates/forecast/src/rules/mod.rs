@@ -10,7 +10,9 @@ use barograph_lanes::Lanes;
 pub(crate) use blend::Blend;
 pub(crate) use history::{ErrorHistory, ErrorRing, LAGS, LONG_WINDOWS};
 pub(crate) use least_error::LeastError;
-pub(crate) use selection::{TwoLevel, TwoSelectors, WINDOW_LENGTHS};
+pub(crate) use selection::{
+    LeastSums, SELECTORS, SHORT_WINDOW_MAX, SHORT_WINDOWS, TwoLevel, TwoSelectors, WINDOW_LENGTHS, WINDOWS,
+};
 
 /// The forecast of one rule for one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -19,6 +19,11 @@ pub(crate) struct ErrorSums<const N: usize> {
 }
 
 impl<const N: usize> ErrorSums<N> {
+    /// The squared sums, then the absolute sums.
+    pub(crate) fn measures(&self) -> [&[f64; N]; 2] {
+        [&self.squared, &self.absolute]
+    }
+
     const ZERO: Self = Self { squared: [0.0; N], absolute: [0.0; N] };
 
     #[inline(always)]
