@@ -31,7 +31,7 @@ impl Forecaster {
         let rule = match (rule, preset) {
             (Some(name), _) => rule_named(name)?,
             // The default rule of each preset. The command line has `two-level` for `classic`.
-            (None, Preset::Full) => Rule::Blend,
+            (None, Preset::Full | Preset::Lean) => Rule::Blend,
             (None, Preset::Nws) => Rule::TwoLevel,
             (None, Preset::Classic) => Rule::TwoSelectors,
         };
@@ -305,7 +305,11 @@ fn preset_named(name: &str) -> PyResult<Preset> {
         "full" => Ok(Preset::Full),
         "nws" => Ok(Preset::Nws),
         "classic" => Ok(Preset::Classic),
-        _ => Err(PyValueError::new_err(format!("preset must be 'full', 'nws' or 'classic', not '{name}'"))),
+        "lean" => Ok(Preset::Lean),
+        _ => {
+            let expected = "'full', 'lean', 'nws' or 'classic'";
+            Err(PyValueError::new_err(format!("preset must be {expected}, not '{name}'")))
+        }
     }
 }
 

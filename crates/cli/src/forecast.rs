@@ -30,8 +30,8 @@ pub(crate) struct Args {
     /// Forecasting methods to use.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
-    /// How the methods' forecasts are combined [default: blend for full, two-level for nws and
-    /// classic].
+    /// How the methods' forecasts are combined [default: blend for full and lean, two-level for nws
+    /// and classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
     /// Print as CSV each value with the forecast that was made before the value was read.
@@ -71,6 +71,8 @@ pub(crate) enum PresetName {
     Classic,
     /// The methods that proved useful on real series
     Full,
+    /// Eight of these methods, for very many series
+    Lean,
 }
 
 impl From<PresetName> for Preset {
@@ -79,6 +81,7 @@ impl From<PresetName> for Preset {
             PresetName::Nws => Self::Nws,
             PresetName::Classic => Self::Classic,
             PresetName::Full => Self::Full,
+            PresetName::Lean => Self::Lean,
         }
     }
 }
@@ -90,7 +93,7 @@ impl PresetName {
     pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
             (Some(name), _) => name,
-            (None, Self::Full) => RuleName::Blend,
+            (None, Self::Full | Self::Lean) => RuleName::Blend,
             (None, Self::Nws | Self::Classic) => RuleName::TwoLevel,
         }
     }

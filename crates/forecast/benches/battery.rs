@@ -18,12 +18,13 @@ use barograph_forecast::{Battery, BatteryConfig, NwsLanes, Objective, Preset, Ru
 
 /// Rows of the output: the combinations of preset and rule with a promised cost, and `nws` with two
 /// selectors, for comparison.
-const CASES: [(&str, Preset, Rule); 5] = [
+const CASES: [(&str, Preset, Rule); 6] = [
     ("nws two-level", Preset::Nws, Rule::TwoLevel),
     ("nws two-selectors", Preset::Nws, Rule::TwoSelectors),
     ("classic two-level", Preset::Classic, Rule::TwoLevel),
     ("full blend", Preset::Full, Rule::Blend),
     ("full two-level", Preset::Full, Rule::TwoLevel),
+    ("lean blend", Preset::Lean, Rule::Blend),
 ];
 /// Number of values in a warm run. The number is so large that start-up hardly changes the mean
 /// time, and so small that some runs are not interrupted.

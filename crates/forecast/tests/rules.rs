@@ -3,7 +3,7 @@
 use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 use proptest::prelude::*;
 
-const PRESETS: [Preset; 3] = [Preset::Nws, Preset::Classic, Preset::Full];
+const PRESETS: [Preset; 4] = [Preset::Nws, Preset::Classic, Preset::Full, Preset::Lean];
 
 fn battery(preset: Preset, rule: Rule) -> Battery {
     Battery::new(&BatteryConfig { preset, rule, ..BatteryConfig::default() })

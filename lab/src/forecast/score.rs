@@ -204,6 +204,7 @@ pub(crate) fn preset_name(preset: Preset) -> &'static str {
         Preset::Nws => "nws",
         Preset::Classic => "classic",
         Preset::Full => "full",
+        Preset::Lean => "lean",
     }
 }
 

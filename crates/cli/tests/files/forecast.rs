@@ -144,7 +144,7 @@ fn bad_usage_exits_with_2() {
         (&["--interval", "most"], "0.01 to 0.999"),
         (&["--lifetime", "0"], "positive number of seconds"),
         (&["--lifetime", "inf"], "positive number of seconds"),
-        (&["--preset", "best"], "possible values: nws, classic, full"),
+        (&["--preset", "best"], "possible values: nws, classic, full, lean"),
         (&["--select", "best"], "possible values: two-level, two-selectors, blend, mse, mae"),
         (&["--unknown"], "unexpected argument"),
     ] {

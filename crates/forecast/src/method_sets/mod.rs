@@ -3,11 +3,13 @@
 
 mod classic;
 mod full;
+mod lean;
 mod nws;
 mod recent;
 
 pub(crate) use classic::{CLASSIC, Classic};
 pub(crate) use full::{FULL, Full};
+pub(crate) use lean::{LEAN, Lean};
 pub(crate) use nws::{GAINS, NWS, Nws, RECURSIVE, RING, thirty_percent};
 pub(crate) use recent::RecentValues;
 

@@ -57,6 +57,12 @@ impl<const N: usize> SortedWindow<N> {
         if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
     }
 
+    /// The least and the greatest value; both are 0 if the window is empty.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        let sorted = self.as_slice();
+        (sorted.first().copied().unwrap_or(0.0), sorted.last().copied().unwrap_or(0.0))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
