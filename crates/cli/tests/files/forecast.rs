@@ -60,9 +60,10 @@ fn bad_input_in_a_file_prints_one_sentence_and_exits_with_2() {
 /// `flat` is the old name of the rule `two-selectors`.
 #[test]
 fn rules_are_chosen_by_name() {
-    let input: String = (0..60).map(|i| format!("{}\n", i * 7919 % 101)).collect();
+    let series = concat!(env!("CARGO_MANIFEST_DIR"), "/../forecast/tests/reference/series.csv");
+    let input = std::fs::read(series).unwrap();
     let steps = |rule: &str| {
-        let output = filed(&["--preset", "nws", "--steps", "--select", rule], input.as_bytes());
+        let output = filed(&["--preset", "nws", "--steps", "--select", rule], &input);
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout).to_owned()
     };
