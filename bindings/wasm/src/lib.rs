@@ -32,13 +32,6 @@ struct State {
 /// far. Any other value is the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32) -> u32 {
-    let nws = |rule| BatteryConfig { preset: Preset::Nws, rule, ..BatteryConfig::default() };
-    let config = match kind {
-        1 => nws(Rule::TwoLevel),
-        2 => nws(Rule::LeastMse),
-        3 => nws(Rule::LeastMae),
-        _ => BatteryConfig::default(),
-    };
     STATE.with_borrow_mut(|state| {
         let free = state.batteries.iter().position(Option::is_none);
         let index = free.unwrap_or(state.batteries.len());
@@ -48,9 +41,22 @@ pub extern "C" fn battery_new(kind: u32) -> u32 {
         if index == state.batteries.len() {
             state.batteries.push(None);
         }
-        state.batteries[index] = Some(Battery::new(&config));
+        state.batteries[index] = Some(battery_of(kind));
         index as u32 + 1
     })
+}
+
+/// Each call of [`Battery::new`] has a constant preset and rule, so that the module contains no others.
+fn battery_of(kind: u32) -> Battery {
+    const fn config(preset: Preset, rule: Rule) -> BatteryConfig {
+        BatteryConfig { preset, rule, levels: Vec::new() }
+    }
+    match kind {
+        1 => Battery::new(&const { config(Preset::Nws, Rule::TwoLevel) }),
+        2 => Battery::new(&const { config(Preset::Nws, Rule::LeastMse) }),
+        3 => Battery::new(&const { config(Preset::Nws, Rule::LeastMae) }),
+        _ => Battery::new(&const { config(Preset::Full, Rule::Blend) }),
+    }
 }
 
 /// Frees a battery; does nothing if it does not exist.

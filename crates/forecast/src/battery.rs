@@ -110,8 +110,12 @@ impl Battery {
     pub const VALUE_MAX: f64 = 1e70;
 
     /// Creates a battery without values.
+    // Inlined, so that a program with constant presets and rules contains no others. The page's
+    // WebAssembly then has half the size.
+    #[inline(always)]
     #[must_use]
     pub fn new(config: &BatteryConfig) -> Self {
+        #[inline(always)]
         fn of<B, const M: usize>(config: &BatteryConfig) -> Box<dyn DynBattery>
         where
             B: MethodSet<M> + Clone + fmt::Debug + Send + Sync + 'static,
