@@ -16,6 +16,7 @@ use crate::{Forecast, Interval, Method};
 
 /// [`ForecastScore`] of four series that have more than one value.
 #[derive(Clone, Debug)]
+#[repr(C, align(32))]
 pub(super) struct Scores {
     squared: [f64; LANES],
     absolute: [f64; LANES],
@@ -79,26 +80,28 @@ fn gain<L: Lanes>(lanes: L, counts: [u64; LANES], gain: f64) -> L::Numbers {
 
 /// [`IntervalCalibration`] of four series that have more than 20 values, none after a gap.
 #[derive(Clone, Debug)]
+#[repr(C, align(32))]
 pub(super) struct Calibrations {
     /// The quick, the slow and the very slow average of absolute errors.
     means: [[f64; LANES]; 3],
-    gains: [f64; 3],
     value_min: [f64; LANES],
-    tracks: Box<[Track]>,
     /// 1 for a series whose calibration the next update must leave as it is, else 0.
     held: [f64; LANES],
+    tracks: Box<[Track]>,
+    gains: [f64; 3],
 }
 
 /// One level of all series.
 #[derive(Clone, Debug)]
+#[repr(C, align(32))]
 struct Track {
+    factor: [f64; LANES],
+    misses: [f64; LANES],
     level: f64,
     on_miss: f64,
     on_hit: f64,
     usual_misses: f64,
     collapsed: f64,
-    factor: [f64; LANES],
-    misses: [f64; LANES],
 }
 
 impl Calibrations {

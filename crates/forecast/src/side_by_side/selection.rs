@@ -12,6 +12,7 @@ use crate::rules::{LAGS, LONG_WINDOWS, LeastSums, SELECTORS, SHORT_WINDOW_MAX, S
 
 /// Sums of squared and of absolute errors of `N` forecasters of four series.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 struct Sums<const N: usize>([[[f64; LANES]; N]; 2]);
 
 impl<const N: usize> Sums<N> {
@@ -30,22 +31,31 @@ impl<const N: usize> Sums<N> {
 }
 
 /// [`TwoLevel`](crate::rules::TwoLevel) for four series that have more values than the longest
-/// window.
+/// window. The vectors come first, each at a multiple of its size ([`State`](super::state::State)).
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Selection {
     total: Sums<NWS>,
     /// Of the last values: `total` after the value.
     recent: [Sums<NWS>; SHORT_WINDOW_MAX],
     lagged: [Sums<NWS>; LAGS],
-    /// Errors of the windowed methods on the last values.
-    errors: Box<[[[f64; LANES]; NWS - RECURSIVE]; RING]>,
     /// For each lag, the sum of the values up to it, and the smoothers.
     totals: [[f64; LANES]; LAGS],
     levels: [[[f64; LANES]; GAINS.len()]; LAGS],
-    pub(super) picks: [[u8; LANES]; SELECTORS],
     costs: Sums<SELECTORS>,
+    /// Errors of the windowed methods on the last values.
+    errors: Box<WindowedErrors>,
+    pub(super) picks: [[u8; LANES]; SELECTORS],
     pub(super) chosen: [[u8; LANES]; 2],
 }
+
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+struct WindowedErrors([[[f64; LANES]; NWS - RECURSIVE]; RING]);
+
+/// Errors of all methods, in the order of a vector's alignment.
+#[repr(C, align(64))]
+struct Errors([[f64; LANES]; NWS]);
 
 /// A value, and what is known at that time.
 pub(super) struct Scored<'a, N> {
@@ -75,9 +85,9 @@ impl Selection {
                 })
             }));
         }
-        let mut errors = Box::new([[[0.0; LANES]; NWS - RECURSIVE]; RING]);
+        let mut errors = Box::new(WindowedErrors([[[0.0; LANES]; NWS - RECURSIVE]; RING]));
         for back in 0..RING {
-            errors[(position - 1 - back) % RING] =
+            errors.0[(position - 1 - back) % RING] =
                 from_fn(|method| cells(&|lane| rules[lane].history.errors[row(RING, back, lane)][method]));
         }
         Self {
@@ -103,7 +113,8 @@ impl Selection {
     #[inline(always)]
     pub(super) fn observe<L: Lanes>(&mut self, lanes: L, scored: &Scored<'_, L::Numbers>) {
         let position = scored.position;
-        let mut errors = [[0.0; LANES]; NWS];
+        let mut errors = Errors([[0.0; LANES]; NWS]);
+        let errors = &mut errors.0;
         for (method, error) in errors.iter_mut().enumerate() {
             let difference = lanes.load(&scored.predictions[method]) - scored.value;
             *error = difference.to_array();
@@ -131,7 +142,7 @@ impl Selection {
                 least(lanes, &self.total, Some(&self.lagged[lag]));
         }
         self.recent[position % SHORT_WINDOW_MAX].0 = self.total.0;
-        self.errors[position % RING].copy_from_slice(&errors[RECURSIVE..]);
+        self.errors.0[position % RING].copy_from_slice(&errors[RECURSIVE..]);
         let selectors = least(lanes, &self.costs, None);
         self.chosen = selectors
             .map(|selector| from_fn(|lane| self.picks[usize::from(selector[lane]).min(SELECTORS - 1)][lane]));
@@ -154,7 +165,7 @@ impl Selection {
             sums.add(lanes, 2 + i, level - value);
             *levels = (level + lanes.splat(gain) * (value - level)).to_array();
         }
-        for (i, error) in self.errors[past % RING].iter().enumerate() {
+        for (i, error) in self.errors.0[past % RING].iter().enumerate() {
             sums.add(lanes, RECURSIVE + i, lanes.load(error));
         }
     }
@@ -169,7 +180,7 @@ impl Selection {
             sums.for_each(visit);
         }
         for back in 0..RING {
-            self.errors[(position - 1 - back) % RING].iter_mut().for_each(&mut *visit);
+            self.errors.0[(position - 1 - back) % RING].iter_mut().for_each(&mut *visit);
         }
         self.totals.iter_mut().for_each(&mut *visit);
         self.levels.as_flattened_mut().iter_mut().for_each(&mut *visit);

@@ -7,6 +7,7 @@ use crate::methods::lane_window::{AGED_LEN, AgedWindow, Ages, LaneWindow};
 
 /// The last `N` values of four series, each sorted; all windows are full.
 #[derive(Clone, Debug)]
+#[repr(C, align(32))]
 pub(super) struct Windows<const N: usize> {
     slots: [[f64; LANES]; N],
 }
@@ -70,6 +71,7 @@ impl<const N: usize> Windows<N> {
 
 /// The last 51 values of four series, each sorted, with their ages.
 #[derive(Clone, Debug)]
+#[repr(C, align(32))]
 pub(super) struct AgedWindows {
     pub(super) sorted: Windows<AGED_LEN>,
     pub(super) ages: [Ages; LANES],
