@@ -74,7 +74,7 @@ export class PageMeasurements {
     return this.#set({ bytes });
   }
 
-  /** Sets the forecasters: `full`, or `nws` for those of JavaNws. */
+  /** Sets the forecasters: `full`, `nws`, `mse` or `mae`. */
   setForecaster(kind) {
     return this.#set({ kind });
   }

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { loadForecaster } from '../src/measure/forecaster.js';
+import { KINDS, loadForecaster } from '../src/measure/forecaster.js';
 
 const run = promisify(execFile);
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -53,7 +53,7 @@ describe('the forecaster', () => {
     try {
       const file = join(folder, 'invented.csv');
       await writeFile(file, `time_s,value\n${inventedSeries(3000).map((value, i) => `${i + 40 * Math.floor(i / 50)},${value}`).join('\n')}\n`);
-      for (const kind of ['full', 'nws']) await assertEqual(file, kind);
+      for (const kind of KINDS) await assertEqual(file, kind);
     } finally {
       await rm(folder, { recursive: true });
     }
@@ -67,7 +67,7 @@ describe('the forecaster', () => {
 });
 
 async function assertEqual(file, kind) {
-  const preset = kind === 'nws' ? ['--preset', 'nws', '--select', 'two-level'] : [];
+  const preset = kind === 'full' ? [] : ['--preset', 'nws', '--select', kind === 'nws' ? 'two-level' : kind];
   const { stdout } = await run(barograph, ['forecast', file, '--steps', '--json', '--interval', '0.9', ...preset], {
     maxBuffer: 1 << 28,
   });

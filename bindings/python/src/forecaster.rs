@@ -31,9 +31,9 @@ impl Forecaster {
         let rule = match (rule, preset) {
             (Some(name), _) => rule_named(name)?,
             // The default rule of each preset. The command line has `two-level` for `classic`.
-            (None, Preset::Full) => Rule::Blend,
+            (None, Preset::Full | Preset::Lean) => Rule::Blend,
             (None, Preset::Nws) => Rule::TwoLevel,
-            (None, Preset::Classic) => Rule::Flat,
+            (None, Preset::Classic) => Rule::TwoSelectors,
         };
         Ok(Self { inner: Mutex::new(Battery::new(&BatteryConfig { preset, rule, levels })) })
     }
@@ -305,7 +305,11 @@ fn preset_named(name: &str) -> PyResult<Preset> {
         "full" => Ok(Preset::Full),
         "nws" => Ok(Preset::Nws),
         "classic" => Ok(Preset::Classic),
-        _ => Err(PyValueError::new_err(format!("preset must be 'full', 'nws' or 'classic', not '{name}'"))),
+        "lean" => Ok(Preset::Lean),
+        _ => {
+            let expected = "'full', 'lean', 'nws' or 'classic'";
+            Err(PyValueError::new_err(format!("preset must be {expected}, not '{name}'")))
+        }
     }
 }
 
@@ -313,8 +317,14 @@ fn rule_named(name: &str) -> PyResult<Rule> {
     match name {
         "blend" => Ok(Rule::Blend),
         "two-level" => Ok(Rule::TwoLevel),
-        "flat" => Ok(Rule::Flat),
-        _ => Err(PyValueError::new_err(format!("rule must be 'blend', 'two-level' or 'flat', not '{name}'"))),
+        // "flat" is the old name.
+        "two-selectors" | "flat" => Ok(Rule::TwoSelectors),
+        "mse" => Ok(Rule::LeastMse),
+        "mae" => Ok(Rule::LeastMae),
+        _ => {
+            let expected = "'blend', 'two-level', 'two-selectors', 'mse' or 'mae'";
+            Err(PyValueError::new_err(format!("rule must be {expected}, not '{name}'")))
+        }
     }
 }
 

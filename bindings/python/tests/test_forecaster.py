@@ -139,8 +139,8 @@ def test_an_error_of_an_iterator_is_raised_unchanged():
     assert forecaster.forecast() is None
 
 
-@pytest.mark.parametrize("preset", ["full", "nws", "classic"])
-@pytest.mark.parametrize("rule", [None, "blend", "two-level", "flat"])
+@pytest.mark.parametrize("preset", ["full", "lean", "nws", "classic"])
+@pytest.mark.parametrize("rule", [None, "blend", "two-level", "two-selectors", "flat", "mse", "mae"])
 def test_every_preset_and_rule_forecasts(preset, rule):
     forecaster = Forecaster(preset, rule=rule, levels=[0.42])
     # An interval takes ten scored forecasts.

@@ -27,14 +27,11 @@ struct State {
 
 /// Creates a battery and returns its number, from 1 on; 0 = there are [`BATTERIES_MAX`] already.
 ///
-/// `kind` 1 is the Network Weather Service 2.x, with the forecasters of JavaNws; any other value is
-/// the default.
+/// `kind` 1 is the Network Weather Service 2.x. Kinds 2 and 3 have the same methods, but select the
+/// method with the least squared error (the rule of the JavaNws paper) or the least absolute error so
+/// far. Any other value is the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32) -> u32 {
-    let config = match kind {
-        1 => BatteryConfig { preset: Preset::Nws, rule: Rule::TwoLevel, ..BatteryConfig::default() },
-        _ => BatteryConfig::default(),
-    };
     STATE.with_borrow_mut(|state| {
         let free = state.batteries.iter().position(Option::is_none);
         let index = free.unwrap_or(state.batteries.len());
@@ -44,9 +41,22 @@ pub extern "C" fn battery_new(kind: u32) -> u32 {
         if index == state.batteries.len() {
             state.batteries.push(None);
         }
-        state.batteries[index] = Some(Battery::new(&config));
+        state.batteries[index] = Some(battery_of(kind));
         index as u32 + 1
     })
+}
+
+/// Each call of [`Battery::new`] has a constant preset and rule, so that the module contains no others.
+fn battery_of(kind: u32) -> Battery {
+    const fn config(preset: Preset, rule: Rule) -> BatteryConfig {
+        BatteryConfig { preset, rule, levels: Vec::new() }
+    }
+    match kind {
+        1 => Battery::new(&const { config(Preset::Nws, Rule::TwoLevel) }),
+        2 => Battery::new(&const { config(Preset::Nws, Rule::LeastMse) }),
+        3 => Battery::new(&const { config(Preset::Nws, Rule::LeastMae) }),
+        _ => Battery::new(&const { config(Preset::Full, Rule::Blend) }),
+    }
 }
 
 /// Frees a battery; does nothing if it does not exist.

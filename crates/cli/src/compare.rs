@@ -39,8 +39,8 @@ pub(crate) struct Args {
     /// Forecasting methods to use; the errors of their forecasts are compared.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
-    /// How the methods' forecasts are combined [default: blend for full, two-level for nws and
-    /// classic].
+    /// How the methods' forecasts are combined [default: blend for full and lean, two-level for nws
+    /// and classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
     /// Draw the two series, the histograms of their forecast errors and the distributions as SVG.

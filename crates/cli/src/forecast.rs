@@ -36,8 +36,8 @@ pub(crate) struct Args {
     /// Forecasting methods to use.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
-    /// How the methods' forecasts are combined [default: blend for full, two-level for nws and
-    /// classic].
+    /// How the methods' forecasts are combined [default: blend for full and lean, two-level for nws
+    /// and classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
     /// Print as CSV each value with the forecast that was made before the value was read.
@@ -84,6 +84,8 @@ pub(crate) enum PresetName {
     Classic,
     /// The methods that proved useful on real series
     Full,
+    /// Eight of these methods, for very many series
+    Lean,
 }
 
 impl From<PresetName> for Preset {
@@ -92,18 +94,19 @@ impl From<PresetName> for Preset {
             PresetName::Nws => Self::Nws,
             PresetName::Classic => Self::Classic,
             PresetName::Full => Self::Full,
+            PresetName::Lean => Self::Lean,
         }
     }
 }
 
 impl PresetName {
     /// The chosen rule, else the default rule of the preset. In Python, `classic` has the default
-    /// `flat`.
+    /// `two-selectors`.
     #[must_use]
     pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
             (Some(name), _) => name,
-            (None, Self::Full) => RuleName::Blend,
+            (None, Self::Full | Self::Lean) => RuleName::Blend,
             (None, Self::Nws | Self::Classic) => RuleName::TwoLevel,
         }
     }
@@ -114,18 +117,26 @@ impl PresetName {
 pub(crate) enum RuleName {
     /// The best so far of sixteen selectors, which look back over different spans
     TwoLevel,
-    /// The method with the least error since the beginning
-    Flat,
+    /// The better so far of two selectors, by squared and by absolute error since the beginning
+    #[value(alias = "flat")]
+    TwoSelectors,
     /// A weighted combination of all methods
     Blend,
+    /// The method with the least mean squared error so far, for both forecasts: the rule of the
+    /// papers on the Network Weather Service
+    Mse,
+    /// The method with the least mean absolute error so far, for both forecasts
+    Mae,
 }
 
 impl From<RuleName> for Rule {
     fn from(name: RuleName) -> Self {
         match name {
             RuleName::TwoLevel => Self::TwoLevel,
-            RuleName::Flat => Self::Flat,
+            RuleName::TwoSelectors => Self::TwoSelectors,
             RuleName::Blend => Self::Blend,
+            RuleName::Mse => Self::LeastMse,
+            RuleName::Mae => Self::LeastMae,
         }
     }
 }

@@ -14,16 +14,17 @@
 use std::process::Command;
 use std::time::Instant;
 
-use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, NwsLanes, Objective, Preset, Rule};
 
-/// Rows of the output: the combinations of preset and rule with a promised cost, and `nws flat`,
-/// the rule of the papers.
-const CASES: [(&str, Preset, Rule); 5] = [
+/// Rows of the output: the combinations of preset and rule with a promised cost, and `nws` with two
+/// selectors, for comparison.
+const CASES: [(&str, Preset, Rule); 6] = [
     ("nws two-level", Preset::Nws, Rule::TwoLevel),
-    ("nws flat", Preset::Nws, Rule::Flat),
+    ("nws two-selectors", Preset::Nws, Rule::TwoSelectors),
     ("classic two-level", Preset::Classic, Rule::TwoLevel),
     ("full blend", Preset::Full, Rule::Blend),
     ("full two-level", Preset::Full, Rule::TwoLevel),
+    ("lean blend", Preset::Lean, Rule::Blend),
 ];
 /// Number of values in a warm run. The number is so large that start-up hardly changes the mean
 /// time, and so small that some runs are not interrupted.
@@ -42,6 +43,13 @@ const COUNTED: [usize; 2] = [2_000, 12_000];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
+    if let [_, flag, values] = &arguments[..]
+        && flag == "--lanes"
+    {
+        let mut lanes = NwsLanes::new(&[0.9]);
+        feed_lanes(&mut lanes, &series(values.parse().expect("a number of values")));
+        return;
+    }
     if let [_, flag, case, values] = &arguments[..]
         && flag == "--only"
     {
@@ -63,6 +71,16 @@ fn main() {
             best(COLD_RUNS, || cold_ns(case))
         );
     }
+    let (mut lanes, values) = (NwsLanes::new(&[0.9]), series(NwsLanes::LANES * FILLED));
+    feed_lanes(&mut lanes, &values);
+    println!(
+        "{:<18} {:>8.0} {:>8.0} {:>13} {:>12}",
+        "nws, four a time",
+        best(WARM_RUNS, lanes_warm_ns),
+        best(COLD_RUNS, lanes_cold_ns),
+        "",
+        lanes.size_bytes() / NwsLanes::LANES
+    );
 }
 
 fn battery(case: usize) -> Battery {
@@ -97,6 +115,43 @@ fn cold_ns(case: usize) -> f64 {
     for round in 0..ROUNDS {
         for battery in &mut batteries {
             feed(battery, &values[FILLED + round..=FILLED + round]);
+        }
+    }
+    start.elapsed().as_nanos() as f64 / (SERIES * ROUNDS) as f64
+}
+
+/// Updates four series with four values at a time, and reads all forecasts.
+fn feed_lanes(lanes: &mut NwsLanes, values: &[f64]) {
+    for values in values.as_chunks::<{ NwsLanes::LANES }>().0 {
+        lanes.update(values.map(Some)).expect("the series is finite");
+        for lane in 0..NwsLanes::LANES {
+            let forecasts = [Objective::Squared, Objective::Absolute].map(|o| lanes.forecast(lane, o));
+            std::hint::black_box(forecasts);
+        }
+    }
+}
+
+/// Time for each value, in nanoseconds, of four series side by side.
+fn lanes_warm_ns() -> f64 {
+    let values = series(VALUES);
+    let mut lanes = NwsLanes::new(&[0.9]);
+    feed_lanes(&mut lanes, &values[..NwsLanes::LANES * FILLED]);
+    let start = Instant::now();
+    feed_lanes(&mut lanes, &values);
+    start.elapsed().as_nanos() as f64 / VALUES as f64
+}
+
+/// As `cold_ns`, for series side by side.
+fn lanes_cold_ns() -> f64 {
+    let values = series(NwsLanes::LANES * (FILLED + ROUNDS));
+    let (filled, timed) = values.split_at(NwsLanes::LANES * FILLED);
+    let mut lanes = NwsLanes::new(&[0.9]);
+    feed_lanes(&mut lanes, filled);
+    let mut groups = vec![lanes; SERIES / NwsLanes::LANES];
+    let start = Instant::now();
+    for values in timed.chunks(NwsLanes::LANES) {
+        for lanes in &mut groups {
+            feed_lanes(lanes, values);
         }
     }
     start.elapsed().as_nanos() as f64 / (SERIES * ROUNDS) as f64

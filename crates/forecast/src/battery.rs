@@ -4,11 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::SCORED_MIN_FOR_INTERVAL;
-use crate::method_sets::{CLASSIC, Classic, FULL, Full, MethodSet, NWS, Nws};
+use crate::method_sets::{CLASSIC, Classic, FULL, Full, LEAN, Lean, MethodSet, NWS, Nws};
 use crate::quantiles::QuantileInputs;
-use crate::rules::{Blend, CombinationRule, Flat, TwoLevel};
+use crate::rules::{Blend, LeastError, TwoLevel, TwoSelectors};
 use crate::scored_methods::{DynBattery, ScoredMethods};
+use crate::{Forecast, Interval, InvalidValue, Method, Objective};
 
 /// Which methods a battery has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -20,6 +20,8 @@ pub enum Preset {
     /// 16 methods that were chosen on real traces.
     #[default]
     Full,
+    /// 8 of these methods, for tens of thousands of series: less than half of the memory and time.
+    Lean,
 }
 
 /// How the methods' forecasts become one forecast.
@@ -28,36 +30,18 @@ pub enum Rule {
     /// The rule of NWS 2.x: 16 selectors each pick a method, and the selector with the least error
     /// so far decides.
     TwoLevel,
-    /// The rule of the NWS papers: two selectors pick the methods with the least cumulative squared
-    /// error and absolute error, and the selector with the least error so far decides.
-    Flat,
+    /// Two selectors pick the methods with the least cumulative squared error and absolute error, and
+    /// the selector with the least error so far decides. This is the rule of NWS 2.x with the whole
+    /// series as its only window.
+    TwoSelectors,
     /// Weighted combination of all methods (online aggregation of experts).
     Blend,
-}
-
-/// The kind of error that a forecast minimises.
-///
-/// ```
-/// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-///
-/// let config = BatteryConfig { preset: Preset::Nws, rule: Rule::Flat, levels: Vec::new() };
-/// let mut battery = Battery::new(&config);
-/// for value in [0.0, 0.0, 0.0, 10.0].repeat(10) {
-///     battery.update(value)?;
-/// }
-/// let value_for = |objective| battery.forecast(objective).map(|forecast| forecast.value);
-/// assert_eq!(value_for(Objective::Squared), Some(2.5), "the mean");
-/// assert_eq!(value_for(Objective::Absolute), Some(0.0), "the median");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objective {
-    /// Squared error: the forecast aims at the mean.
-    Squared,
-    /// Absolute error: the forecast aims at the median.
-    Absolute,
+    /// The rule of the NWS papers: the method with the least mean squared error so far. This method
+    /// makes the forecasts for both objectives.
+    LeastMse,
+    /// The method with the least mean absolute error so far makes the forecasts for both
+    /// objectives.
+    LeastMae,
 }
 
 /// Methods, rule and interval levels of a battery.
@@ -78,7 +62,8 @@ pub enum Objective {
 pub struct BatteryConfig {
     /// The methods of the battery.
     pub preset: Preset,
-    /// The rule that combines the methods; [`Preset::Full`] is made for [`Rule::Blend`].
+    /// The rule that combines the methods; [`Preset::Full`] and [`Preset::Lean`] are made for
+    /// [`Rule::Blend`].
     pub rule: Rule,
     /// Further levels for which the intervals are calibrated individually. The levels 0.1, 0.5,
     /// 0.8, 0.9, 0.95, 0.99 and 0.999 are always calibrated individually. A level outside
@@ -91,151 +76,6 @@ impl Default for BatteryConfig {
         Self { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() }
     }
 }
-
-/// The name of a method, as in the API and in the reference files of the tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Method(pub &'static str);
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-/// A range that holds the next value with a given probability.
-///
-/// ```
-/// use barograph_forecast::{Battery, BatteryConfig, Interval};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-///
-/// let mut battery = Battery::new(&BatteryConfig::default());
-/// for value in [20.1, 20.4, 19.8].repeat(10) {
-///     battery.update(value)?;
-/// }
-/// let interval = battery.interval(Interval::DEFAULT_LEVEL).expect("29 forecasts were scored");
-/// assert_eq!(interval.level, 0.9);
-/// assert!(interval.lower <= interval.upper);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
-    /// The share of values that should be inside the interval, 0 to 1.
-    pub level: f64,
-    /// Lower end, in the series' unit.
-    pub lower: f64,
-    /// Upper end, in the series' unit.
-    pub upper: f64,
-}
-
-impl Interval {
-    /// The level that stations and commands use by default: one value in ten lies outside.
-    pub const DEFAULT_LEVEL: f64 = 0.9;
-}
-
-/// The forecast of the next value of a series.
-///
-/// ```
-/// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-///
-/// let config = BatteryConfig { preset: Preset::Classic, rule: Rule::Flat, levels: Vec::new() };
-/// let mut battery = Battery::new(&config);
-/// battery.update(1.0)?; // From now on the forecast is 1.
-/// battery.update(3.0)?; // The error of this forecast is 2.
-/// let next = battery.forecast(Objective::Squared).expect("there are values");
-/// assert_eq!((next.value, next.mse, next.mae), (3.0, 4.0, 2.0));
-/// assert_eq!(next.method_label().to_string(), "Last Value");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Forecast {
-    /// The forecast, in the series' unit.
-    pub value: f64,
-    /// Mean squared error of the forecasts issued so far under this objective (unit²); 0 before the
-    /// first forecast is scored.
-    pub mse: f64,
-    /// Mean absolute error of the forecasts issued so far under this objective (unit); 0 before the
-    /// first forecast is scored.
-    pub mae: f64,
-    /// As `mse`, but old errors fade (half-life 100 values), so that one outlier is forgotten.
-    pub recent_mse: f64,
-    /// As `mae`, but old errors fade (half-life 100 values).
-    pub recent_mae: f64,
-    /// The method that made the forecast; in a blend, the method with the largest weight.
-    pub method: Method,
-    /// Weight of `method` in the blend, 0 to 1; `None` if the rule selects one method.
-    pub weight: Option<f64>,
-    /// Number of values that the battery has learned.
-    pub count: u64,
-}
-
-impl Forecast {
-    /// Whether at least one forecast was scored. Before that, the errors are 0 and have no meaning.
-    #[must_use]
-    pub fn is_scored(&self) -> bool {
-        self.count > 1
-    }
-
-    /// Number of scored forecasts while this number is too small for an interval; `None` if at
-    /// least [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were scored.
-    #[must_use]
-    pub fn scored_until_interval(&self) -> Option<u64> {
-        let scored = self.count.saturating_sub(1);
-        (scored < SCORED_MIN_FOR_INTERVAL).then_some(scored)
-    }
-
-    /// Returns a text for users: the name of the method or, for a blend, a text such as `blend,
-    /// mostly Running Mean 71 %`.
-    pub fn method_label(&self) -> impl fmt::Display {
-        MethodLabel { method: self.method, weight: self.weight }
-    }
-}
-
-/// Text for a method or, if `weight` is given, for a blend in which the method has the largest
-/// weight.
-pub(crate) struct MethodLabel {
-    pub(crate) method: Method,
-    pub(crate) weight: Option<f64>,
-}
-
-impl fmt::Display for MethodLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.weight {
-            None => self.method.fmt(f),
-            Some(weight) => {
-                let share = if weight < 0.5 { "led by" } else { "mostly" };
-                write!(f, "blend, {share} {} {:.0} %", self.method, 100.0 * weight)
-            }
-        }
-    }
-}
-
-/// A value that every battery rejects: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
-///
-/// ```
-/// use barograph_forecast::{Battery, BatteryConfig, InvalidValue};
-///
-/// let mut battery = Battery::new(&BatteryConfig::default());
-/// let error = InvalidValue(f64::INFINITY);
-/// assert_eq!(battery.update(f64::INFINITY), Err(error));
-/// assert_eq!(error.to_string(), "inf is not a finite number");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct InvalidValue(pub f64);
-
-impl fmt::Display for InvalidValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_finite() {
-            write!(f, "{:e} is out of range: its magnitude may be at most {:e}", self.0, Battery::VALUE_MAX)
-        } else {
-            write!(f, "{} is not a finite number", self.0)
-        }
-    }
-}
-
-impl core::error::Error for InvalidValue {}
 
 /// Forecasts the next value of one series, with its error and an interval.
 ///
@@ -271,8 +111,12 @@ impl Battery {
     pub const VALUE_MAX: f64 = 1e70;
 
     /// Creates a battery without values.
+    // Inlined, so that a program with constant presets and rules contains no others. The page's
+    // WebAssembly then has half the size.
+    #[inline(always)]
     #[must_use]
     pub fn new(config: &BatteryConfig) -> Self {
+        #[inline(always)]
         fn of<B, const M: usize>(config: &BatteryConfig) -> Box<dyn DynBattery>
         where
             B: MethodSet<M> + Clone + fmt::Debug + Send + Sync + 'static,
@@ -282,22 +126,35 @@ impl Battery {
                 Rule::TwoLevel => {
                     Box::new(ScoredMethods::<B, _, M>::new(TwoLevel::<B, M>::new(), &config.levels, false))
                 }
-                Rule::Flat => {
-                    Box::new(ScoredMethods::<B, _, M>::new(Flat::<M>::new(), &config.levels, false))
+                Rule::TwoSelectors => {
+                    Box::new(ScoredMethods::<B, _, M>::new(TwoSelectors::<M>::new(), &config.levels, false))
                 }
                 Rule::Blend => {
                     Box::new(ScoredMethods::<B, _, M>::new(Blend::<M>::new(), &config.levels, false))
                 }
+                Rule::LeastMse => {
+                    let rule = LeastError::<M>::new(Objective::Squared);
+                    Box::new(ScoredMethods::<B, _, M>::new(rule, &config.levels, false))
+                }
+                Rule::LeastMae => {
+                    let rule = LeastError::<M>::new(Objective::Absolute);
+                    Box::new(ScoredMethods::<B, _, M>::new(rule, &config.levels, false))
+                }
             }
         }
-        let inner = match (config.preset, config.rule) {
+        let inner: Box<dyn DynBattery> = match (config.preset, config.rule) {
             (Preset::Full, Rule::Blend) => {
                 let rule = Blend::<FULL>::starting_at_first();
                 Box::new(ScoredMethods::<Full, _, FULL>::new(rule, &config.levels, true))
             }
+            (Preset::Lean, Rule::Blend) => {
+                let rule = Blend::<LEAN>::starting_at_first();
+                Box::new(ScoredMethods::<Lean, _, LEAN>::new(rule, &config.levels, true))
+            }
             (Preset::Nws, _) => of::<Nws, NWS>(config),
             (Preset::Classic, _) => of::<Classic, CLASSIC>(config),
             (Preset::Full, _) => of::<Full, FULL>(config),
+            (Preset::Lean, _) => of::<Lean, LEAN>(config),
         };
         Self { inner }
     }
@@ -314,7 +171,7 @@ impl Battery {
 
     /// Like [`Self::update`], for a value measured at `time_s`, in seconds from any origin.
     ///
-    /// [`Preset::Full`] with [`Rule::Blend`] learns how regular the times are. A gap is a time of
+    /// [`Preset::Full`] and [`Preset::Lean`] with [`Rule::Blend`] learn how regular the times are. A gap is a time of
     /// more than 2.5 median periods. A value after a gap has a forecast and intervals of its own
     /// ([`Self::forecast_at`]). A value does not count as a value after a gap if its time is not
     /// finite or is earlier than the last time. All other presets and rules ignore times.
@@ -407,7 +264,7 @@ impl Battery {
     /// Returns every method with its weight under `objective` (0 to 1, sum 1); empty before the
     /// first value.
     ///
-    /// With [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has weight 1.
+    /// With every rule except [`Rule::Blend`], the chosen method has weight 1.
     ///
     /// ```
     /// use barograph_forecast::{Battery, BatteryConfig, Objective};

@@ -37,6 +37,7 @@ extern crate alloc;
 
 mod availability;
 mod battery;
+mod forecast;
 mod forecaster;
 mod gap;
 mod horizon;
@@ -47,16 +48,17 @@ mod quantiles;
 mod rules;
 mod scored_methods;
 mod series;
+mod side_by_side;
 
 pub use availability::{Availability, BrierScore};
-pub use battery::{
-    Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
-};
+pub use battery::{Battery, BatteryConfig, Preset, Rule};
+pub use forecast::{Forecast, Interval, InvalidValue, Method, Objective};
 pub use forecaster::{Forecaster, ForecasterConfig};
 pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use quantiles::{QUANTILE_RANGE, QuantileForecaster, QuantileMethod};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
+pub use side_by_side::NwsLanes;
 
 // The examples of README.md are doctests.
 #[cfg(doctest)]

@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use barograph_lanes::{Instructions, Kernel, Lanes, OfTarget};
+
 use crate::horizon::OneStep;
 use crate::interval::IntervalCalibration;
 use crate::method_sets::MethodSet;
@@ -43,6 +45,26 @@ pub(crate) struct ScoredMethods<B, R, const M: usize> {
     calibration: IntervalCalibration,
     /// Whether the times of values are used.
     is_timed: bool,
+    /// Vector instructions of this processor; every kind gives the same bits.
+    instructions: Instructions,
+}
+
+/// What the rule and the methods do with one value.
+struct Step<'a, B, R, const M: usize> {
+    methods: &'a mut B,
+    rule: &'a mut R,
+    number: u64,
+    value: f64,
+}
+
+impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> Kernel for Step<'_, B, R, M> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        self.rule.observe(lanes, self.number, self.methods.predictions(), self.value);
+        self.methods.learn(lanes, self.value);
+    }
 }
 
 impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R, M> {
@@ -55,7 +77,42 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
             scores: [ForecastScore::default(); 2],
             calibration: IntervalCalibration::new(levels),
             is_timed,
+            instructions: Instructions::detected(),
         }
+    }
+
+    /// Scores the issued forecasts on `value`, then learns it. `run` is what runs the step of the rule
+    /// and the methods.
+    fn learn(&mut self, value: f64, time_s: Option<f64>, run: impl FnOnce(Step<'_, B, R, M>)) {
+        let time_s = time_s.filter(|_| self.is_timed);
+        // Keep this order: score the issued forecasts, update the calibration, score the methods,
+        // then update the methods.
+        if self.count != 0 {
+            for objective in [0, ABSOLUTE] {
+                let issued = self.issued_at(objective, time_s);
+                self.scores[objective].learn(issued - value, RECENT_GAIN);
+            }
+        }
+        self.calibration.learn((self.count != 0).then_some(self.ungapped[ABSOLUTE].value), value, time_s);
+        run(Step { methods: &mut self.methods, rule: &mut self.rule, number: self.count, value });
+        self.count += 1;
+        self.ungapped = self.rule.combine(self.methods.predictions());
+    }
+
+    pub(crate) fn methods(&self) -> &B {
+        &self.methods
+    }
+
+    pub(crate) fn rule(&self) -> &R {
+        &self.rule
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn score(&self, objective: usize) -> &ForecastScore {
+        &self.scores[objective]
     }
 
     /// The forecast under `objective` for a value at `time_s`.
@@ -81,20 +138,10 @@ where
     R: CombinationRule<M> + Clone + fmt::Debug + Send + Sync + 'static,
 {
     fn update(&mut self, value: f64, time_s: Option<f64>) {
-        let time_s = time_s.filter(|_| self.is_timed);
-        // Keep this order: score the issued forecasts, update the calibration, score the methods,
-        // then update the methods.
-        if self.count != 0 {
-            for objective in [0, ABSOLUTE] {
-                let issued = self.issued_at(objective, time_s);
-                self.scores[objective].learn(issued - value, RECENT_GAIN);
-            }
-        }
-        self.calibration.learn((self.count != 0).then_some(self.ungapped[ABSOLUTE].value), value, time_s);
-        self.rule.observe(self.count, self.methods.predictions(), value);
-        self.methods.learn(value);
-        self.count += 1;
-        self.ungapped = self.rule.combine(self.methods.predictions());
+        let instructions = self.instructions;
+        self.learn(value, time_s, |step| {
+            if R::IS_VECTORISED { instructions.run(step) } else { step.run(OfTarget::new()) }
+        });
     }
 
     fn forecast(&self, objective: usize, time_s: Option<f64>) -> Option<Forecast> {
@@ -173,8 +220,8 @@ const ABSOLUTE: usize = 1;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ForecastScore {
     pub(crate) count: u64,
-    squared: f64,
-    absolute: f64,
+    pub(crate) squared: f64,
+    pub(crate) absolute: f64,
     pub(crate) recent_squared: f64,
     pub(crate) recent_absolute: f64,
 }
@@ -210,4 +257,60 @@ impl ForecastScore {
 /// Gain of the recent errors: 1 − 2^(−1/100), a half-life of 100 values. This half-life is long
 /// enough for a stable average. After one outlier of a thousand times the usual error, the mean
 /// squared error needs some thousand values to decrease to twice its usual size.
-const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;
+pub(crate) const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method_sets::{CLASSIC, Classic, FULL, Full, NWS, Nws};
+    use crate::rules::TwoLevel;
+    use barograph_lanes::Portable;
+    use proptest::prelude::*;
+
+    /// Learns the values with plain arrays, with the instructions of the target, and with those of
+    /// this processor.
+    fn compare<B, const M: usize>(values: &[f64])
+    where
+        B: MethodSet<M> + Clone + fmt::Debug + Send + Sync + 'static,
+        B::History: Clone + fmt::Debug + Send + Sync,
+    {
+        let new = || ScoredMethods::<B, _, M>::new(TwoLevel::<B, M>::new(), &[0.9], false);
+        let [mut plain, mut of_target, mut detected] = [new(), new(), new()];
+        of_target.instructions = Instructions::of_target();
+        for value in values {
+            plain.learn(*value, None, |step| step.run(Portable));
+            of_target.update(*value, None);
+            detected.update(*value, None);
+            for other in [&of_target, &detected] {
+                for objective in [0, ABSOLUTE] {
+                    let bits = |battery: &ScoredMethods<_, _, M>| {
+                        battery
+                            .forecast(objective, None)
+                            .map(|f| (f.value.to_bits(), f.mse.to_bits(), f.method))
+                    };
+                    assert_eq!(bits(&plain), bits(other), "value {}", plain.count);
+                }
+                assert_eq!(plain.methods.predictions(), other.methods.predictions());
+                assert_eq!(plain.interval(0.9, None), other.interval(0.9, None));
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn every_kind_of_instructions_gives_the_same_bits(
+            values in prop::collection::vec(
+                prop_oneof![0.0..100.0f64, (0u8..4).prop_map(f64::from), prop::sample::select(
+                    alloc::vec![0.0, -0.0, 1e-300, -1e-9, 1e70, -1e70, f64::MIN_POSITIVE]
+                )],
+                1..300,
+            )
+        ) {
+            compare::<Nws, NWS>(&values);
+            compare::<Classic, CLASSIC>(&values);
+            compare::<Full, FULL>(&values);
+        }
+    }
+}

@@ -110,7 +110,7 @@ proptest! {
 #[test]
 fn a_horizon_of_one_value_is_the_next_value_of_the_battery() {
     for preset in [Preset::Nws, Preset::Classic, Preset::Full] {
-        for rule in [Rule::TwoLevel, Rule::Flat, Rule::Blend] {
+        for rule in [Rule::TwoLevel, Rule::TwoSelectors, Rule::Blend] {
             let battery = BatteryConfig { preset, rule, levels: vec![0.7] };
             let horizons =
                 vec![HorizonConfig::exact(Horizon::Steps(1)), HorizonConfig::exact(Horizon::Steps(5))];

@@ -198,7 +198,7 @@ fn one_outlier_is_forgotten() {
 #[test]
 fn every_preset_and_rule_has_quantiles() {
     for preset in [Preset::Nws, Preset::Classic, Preset::Full] {
-        for rule in [Rule::TwoLevel, Rule::Flat, Rule::Blend] {
+        for rule in [Rule::TwoLevel, Rule::TwoSelectors, Rule::Blend] {
             let config = BatteryConfig { preset, rule, levels: vec![0.97, 0.8] };
             let mut battery = Battery::new(&config);
             let mut quantiles = QuantileForecaster::new(QuantileMethod::Blended);

@@ -6,9 +6,11 @@ use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 fn every_forecast_equals_that_of_the_reference_implementation() {
     let cases = [
         (Preset::Nws, Rule::TwoLevel, include_str!("reference/nws.two-level.csv")),
-        (Preset::Nws, Rule::Flat, include_str!("reference/nws.flat.csv")),
+        (Preset::Nws, Rule::TwoSelectors, include_str!("reference/nws.flat.csv")),
+        (Preset::Nws, Rule::LeastMse, include_str!("reference/nws.mse.csv")),
+        (Preset::Nws, Rule::LeastMae, include_str!("reference/nws.mae.csv")),
         (Preset::Classic, Rule::TwoLevel, include_str!("reference/classic.two-level.csv")),
-        (Preset::Classic, Rule::Flat, include_str!("reference/classic.flat.csv")),
+        (Preset::Classic, Rule::TwoSelectors, include_str!("reference/classic.flat.csv")),
     ];
     let series: Vec<f64> = include_str!("reference/series.csv")
         .lines()

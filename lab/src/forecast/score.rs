@@ -17,14 +17,14 @@ pub(crate) const LEVEL: f64 = 0.9;
 
 pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
     (Preset::Nws, Rule::TwoLevel),
-    (Preset::Nws, Rule::Flat),
+    (Preset::Nws, Rule::TwoSelectors),
     (Preset::Nws, Rule::Blend),
     (Preset::Classic, Rule::TwoLevel),
-    (Preset::Classic, Rule::Flat),
+    (Preset::Classic, Rule::TwoSelectors),
     (Preset::Classic, Rule::Blend),
     (Preset::Full, Rule::Blend),
     (Preset::Full, Rule::TwoLevel),
-    (Preset::Full, Rule::Flat),
+    (Preset::Full, Rule::TwoSelectors),
 ];
 
 /// Mean squared and mean absolute error, each divided by that of the last value; NaN if the last
@@ -204,14 +204,17 @@ pub(crate) fn preset_name(preset: Preset) -> &'static str {
         Preset::Nws => "nws",
         Preset::Classic => "classic",
         Preset::Full => "full",
+        Preset::Lean => "lean",
     }
 }
 
 fn rule_name(rule: Rule) -> &'static str {
     match rule {
         Rule::TwoLevel => "two-level",
-        Rule::Flat => "flat",
+        Rule::TwoSelectors => "two-selectors",
         Rule::Blend => "blend",
+        Rule::LeastMse => "mse",
+        Rule::LeastMae => "mae",
     }
 }
 
@@ -334,7 +337,7 @@ mod tests {
         let gaps = score(Preset::Full, Rule::Blend, &samples).unwrap().gaps.unwrap();
         assert_eq!(gaps.count, 11);
         assert!(gaps.coverage_untimed < gaps.coverage, "{gaps:?}");
-        assert!(score(Preset::Nws, Rule::Flat, &samples).unwrap().gaps.is_none());
+        assert!(score(Preset::Nws, Rule::TwoSelectors, &samples).unwrap().gaps.is_none());
     }
 
     #[test]
@@ -352,8 +355,8 @@ mod tests {
 
     #[test]
     fn a_trace_without_scored_steps_has_no_score() {
-        assert!(score(Preset::Nws, Rule::Flat, &timed([1.0; FIRST_STEP])).is_none());
-        assert!(score(Preset::Nws, Rule::Flat, &timed([1.0; FIRST_STEP + 1])).is_some());
+        assert!(score(Preset::Nws, Rule::TwoSelectors, &timed([1.0; FIRST_STEP])).is_none());
+        assert!(score(Preset::Nws, Rule::TwoSelectors, &timed([1.0; FIRST_STEP + 1])).is_some());
     }
 
     /// The experiment finds a cycle if there is one: noise on a square wave with a period of a day.

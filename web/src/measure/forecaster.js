@@ -9,14 +9,19 @@ export async function loadForecaster(source) {
   return (kind) => new Battery(instance.exports, kind);
 }
 
-/** The forecasters of one series. `kind` is `full`, the default, or `nws` for those of JavaNws. */
+/**
+ * The forecasters of one series. `kind` is `full`, the default, or one of the kinds with the methods
+ * of the Network Weather Service: `nws` with its two levels of selection, `mse` with the method of
+ * the least squared error so far, as in the JavaNws paper, or `mae` with that of the least absolute
+ * error.
+ */
 export class Battery {
   #wasm;
   #number;
 
   constructor(wasm, kind = 'full') {
     this.#wasm = wasm;
-    this.#number = wasm.battery_new(kind === 'nws' ? 1 : 0);
+    this.#number = wasm.battery_new(KINDS.indexOf(kind));
     if (this.#number === 0) throw new RangeError('there are too many batteries');
   }
 
@@ -68,6 +73,9 @@ export class Battery {
     return String.fromCharCode(...new Uint8Array(memory.buffer, method(which), method_length(which)));
   }
 }
+
+/** Kinds of forecasters, in the order of their numbers in bindings/wasm/src/lib.rs. */
+export const KINDS = Object.freeze(['full', 'nws', 'mse', 'mae']);
 
 /** Level of the displayed intervals, as on a station's page. */
 export const LEVEL = 0.9;

@@ -1,4 +1,5 @@
 // Settings of a reader, and their possible values. Pure; used on the page and in its worker.
+import { KINDS } from './forecaster.js';
 import { QUANTITIES } from './series.js';
 import { PERIOD_S_MAX, PERIOD_S_MIN } from './schedule.js';
 import { AUTO } from './sizing.js';
@@ -25,7 +26,7 @@ const CHECKS = {
     }
   },
   kind: (value) => {
-    if (value !== 'full' && value !== 'nws') throw new RangeError(`the forecaster is ${value}, expected full or nws`);
+    if (!KINDS.includes(value)) throw new RangeError(`the forecaster is ${value}, expected one of ${KINDS.join(', ')}`);
   },
   experiments: (value) => {
     if (!Array.isArray(value)) throw new TypeError('the experiments must be a list of quantities');

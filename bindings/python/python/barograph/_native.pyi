@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 __all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval", "write_unraisable"]
 
-_Preset = Literal["full", "nws", "classic"]
-_Rule = Literal["blend", "two-level", "flat"]
+_Preset = Literal["full", "lean", "nws", "classic"]
+_Rule = Literal["blend", "two-level", "two-selectors", "mse", "mae"]
 _Loss = Literal["squared", "absolute"]
 _Strategy = Literal["default", "nws", "nws-escalating", "rfc6298", "static"]
 _Number = SupportsFloat | SupportsIndex
@@ -18,9 +18,9 @@ _Number = SupportsFloat | SupportsIndex
 class Forecaster:
     """A battery of forecasters over one series, and the rule that chooses among them.
 
-    Without a rule each preset has its own: blend for full, two-level for nws, flat for classic (the command
-    line has two-level for classic). The intervals of `levels` (0.01 to 0.999) are calibrated each on its own,
-    beside the usual ones.
+    Without a rule each preset has its own: blend for full and lean, two-level for nws, two-selectors for
+    classic (the command line has two-level for classic). The intervals of `levels` (0.01 to 0.999) are
+    calibrated each on its own, beside the usual ones.
     """
 
     def __new__(cls, preset: _Preset = "full", rule: _Rule | None = None, levels: Sequence[float] = ()) -> Self: ...

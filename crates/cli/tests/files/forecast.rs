@@ -57,6 +57,28 @@ fn bad_input_in_a_file_prints_one_sentence_and_exits_with_2() {
     }
 }
 
+/// `flat` is the old name of the rule `two-selectors`.
+#[test]
+fn rules_are_chosen_by_name() {
+    let series = concat!(env!("CARGO_MANIFEST_DIR"), "/../forecast/tests/reference/series.csv");
+    let input = std::fs::read(series).unwrap();
+    let steps = |rule: &str| {
+        let output = filed(&["--preset", "nws", "--steps", "--select", rule], &input);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    let [flat, two_selectors, mse, mae] = ["flat", "two-selectors", "mse", "mae"].map(steps);
+    assert_eq!(flat, two_selectors);
+    assert!(mse != two_selectors && mae != two_selectors && mse != mae);
+    for rule in [mse, mae] {
+        for row in rule.lines().skip(1) {
+            let columns: Vec<&str> = row.split(',').collect();
+            let both = [3, 6].map(|at| (columns[at], columns[at + 2]));
+            assert_eq!(both[0], both[1], "one method makes both forecasts: {row}");
+        }
+    }
+}
+
 /// Output of the page's "Save CSV": every quantity, in the order of time.
 fn page_csv(target: impl Fn(i32) -> &'static str) -> String {
     let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
@@ -129,8 +151,8 @@ fn bad_usage_exits_with_2() {
         (&["--of", "value"], "--horizon <N|TIME>"),
         (&["--horizon", "5", "--plot", "drawing.svg"], "cannot be used with"),
         (&["--horizon", "10m"], "the input has no times; pass a number of values to --horizon"),
-        (&["--preset", "best"], "possible values: nws, classic, full"),
-        (&["--select", "best"], "possible values: two-level, flat, blend"),
+        (&["--preset", "best"], "possible values: nws, classic, full, lean"),
+        (&["--select", "best"], "possible values: two-level, two-selectors, blend, mse, mae"),
         (&["--unknown"], "unexpected argument"),
     ] {
         let output = filed(arguments, b"1\n2\n");

@@ -17,8 +17,8 @@ fn two_level() {
 }
 
 #[test]
-fn flat() {
-    compare_all("flat", "flat", 6);
+fn two_selectors() {
+    compare_all("two-selectors", "flat", 6);
 }
 
 /// Compares every trace that has a golden file. A selected method may differ from the golden file's
@@ -135,8 +135,8 @@ struct Selector {
 
 impl Bank {
     fn new(rule: &str) -> Self {
-        let config = BatteryConfig { preset: Preset::Nws, rule: Rule::Flat, levels: Vec::new() };
-        let spans: &[usize] = if rule == "flat" { &[0] } else { &[0, 1, 5, 10, 20, 30, 50, 100] };
+        let config = BatteryConfig { preset: Preset::Nws, rule: Rule::TwoSelectors, levels: Vec::new() };
+        let spans: &[usize] = if rule == "two-selectors" { &[0] } else { &[0, 1, 5, 10, 20, 30, 50, 100] };
         let of = |loss| {
             let one =
                 move |span: &usize| Selector { loss, span: *span, names: vec![0], cost: [(0.0, 0.0); 2] };

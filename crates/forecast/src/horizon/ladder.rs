@@ -6,12 +6,11 @@ use libm::{exp, log, sqrt};
 
 use super::direct::{DirectForecaster, Present};
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
-use crate::Interval;
-use crate::battery::{Battery, Objective};
 use crate::interval::laplace;
 use crate::method_sets::RecentValues;
 use crate::methods::window::SortedWindow;
 use crate::scored_methods::DynBattery;
+use crate::{Battery, Interval, Objective};
 
 /// Horizons in ascending order, and the times between values.
 #[derive(Clone, Debug)]

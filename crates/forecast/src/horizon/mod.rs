@@ -12,7 +12,7 @@ mod regression;
 use core::fmt;
 
 use crate::Method;
-use crate::battery::MethodLabel;
+use crate::forecast::MethodLabel;
 
 pub(crate) use candidates::OneStep;
 pub(crate) use ladder::Ladder;

@@ -1,13 +1,16 @@
 //! The 8 methods of the Network Weather Service 1.x (`predictor.c` 1.9, 1999; the bank of
 //! Wolski 1998).
 
+use barograph_lanes::Lanes;
+
 use super::MethodSet;
 use super::recent::RecentValues;
 use crate::Method;
 use crate::horizon::OneStep;
 use crate::methods::adaptive::{AdaptiveMean, AdaptiveMedian, Bounds};
+use crate::methods::lane_window::{AGED_LEN, AgedWindow};
 use crate::methods::smoothing::{RunningMean, Smoothers};
-use crate::methods::window::{AGED_LEN, AgedSortedWindow, SortedWindow};
+use crate::methods::window::SortedWindow;
 use crate::rules::ErrorRing;
 
 /// Number of methods of this set.
@@ -28,7 +31,7 @@ pub(crate) struct Classic {
     mean: RunningMean,
     smoother: Smoothers<1>,
     window21: SortedWindow<21>,
-    window51: AgedSortedWindow,
+    window51: AgedWindow,
     adaptive_median: AdaptiveMedian,
     adaptive_mean: AdaptiveMean,
 }
@@ -58,7 +61,7 @@ impl MethodSet<CLASSIC> for Classic {
             mean: RunningMean::default(),
             smoother: Smoothers::new(),
             window21: SortedWindow::new(),
-            window51: AgedSortedWindow::new(),
+            window51: AgedWindow::new(),
             adaptive_median: AdaptiveMedian::new(START, BOUNDS),
             adaptive_mean: AdaptiveMean::new(START, BOUNDS),
         }
@@ -68,16 +71,17 @@ impl MethodSet<CLASSIC> for Classic {
         &self.predictions
     }
 
-    fn learn(&mut self, value: f64) {
+    #[inline(always)]
+    fn learn<L: Lanes>(&mut self, lanes: L, value: f64) {
         if self.recent.count() == 0 {
             self.smoother.start(value);
         }
-        self.adaptive_median.adapt(value, &self.window51);
+        self.adaptive_median.adapt(lanes, value, &self.window51);
         self.adaptive_mean.adapt(value, &self.recent);
         self.mean.learn(value);
         self.smoother.learn(value, &GAIN);
         self.window21.push(value, self.recent.ago(20));
-        self.window51.push(value, self.recent.ago(AGED_LEN - 1));
+        self.window51.push(lanes, value, self.recent.ago(AGED_LEN - 1));
         self.recent.push(value);
         self.predictions = [
             value,
@@ -86,7 +90,7 @@ impl MethodSet<CLASSIC> for Classic {
             self.window21.median(),
             self.window21.trimmed_mean(self.window21.len() / 10),
             self.window21.trimmed_mean(0),
-            self.adaptive_median.read(&self.window51),
+            self.adaptive_median.read(lanes, &self.window51),
             self.adaptive_mean.read(&self.recent),
         ];
     }

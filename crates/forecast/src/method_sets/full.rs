@@ -1,5 +1,7 @@
 //! The methods of the default preset, chosen on real traces (`lab forecast` measures them).
 
+use barograph_lanes::Lanes;
+
 use super::MethodSet;
 use super::nws::thirty_percent;
 use super::recent::RecentValues;
@@ -99,7 +101,7 @@ impl MethodSet<FULL> for Full {
         &self.predictions
     }
 
-    fn learn(&mut self, value: f64) {
+    fn learn<L: Lanes>(&mut self, _lanes: L, value: f64) {
         let first = self.recent.count() == 0;
         if first {
             self.smoothers.start(value);

@@ -3,13 +3,17 @@
 
 mod classic;
 mod full;
+mod lean;
 mod nws;
 mod recent;
 
 pub(crate) use classic::{CLASSIC, Classic};
 pub(crate) use full::{FULL, Full};
-pub(crate) use nws::{NWS, Nws};
+pub(crate) use lean::{LEAN, Lean};
+pub(crate) use nws::{GAINS, NWS, Nws, RECURSIVE, RING, thirty_percent};
 pub(crate) use recent::RecentValues;
+
+use barograph_lanes::Lanes;
 
 use crate::Method;
 use crate::horizon::OneStep;
@@ -37,6 +41,6 @@ pub(crate) trait MethodSet<const M: usize> {
     /// Each method's prediction of the next value; valid after the first value.
     fn predictions(&self) -> &[f64; M];
 
-    /// Updates every method with `value`, which is finite.
-    fn learn(&mut self, value: f64);
+    /// Updates every method with `value`, which is finite. Each kind of `lanes` gives the same bits.
+    fn learn<L: Lanes>(&mut self, lanes: L, value: f64);
 }

@@ -6,7 +6,9 @@
 //! windows of fixed size. This module implements the intent, as in the adaptive window of Wolski's
 //! article of 1998 (docs/references.md).
 
-use super::window::AgedSortedWindow;
+use barograph_lanes::Lanes;
+
+use super::lane_window::AgedWindow;
 use crate::method_sets::RecentValues;
 
 /// Minimum, maximum and step of the length of an adapting window, in values.
@@ -18,23 +20,32 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the window with the least error on a value, among `window` and the windows one step
-    /// shorter and longer. `error` is the error of `window`, and `error_of` returns the error of
-    /// any window. `held` is the number of stored values. If the longer window needs more values,
-    /// the function returns `window`.
-    fn best(self, window: usize, held: usize, error: f64, error_of: impl Fn(usize) -> f64) -> usize {
-        let held = held.min(self.max);
-        if held < (window + self.step).min(self.max) {
+    /// The lengths of the windows one step shorter and one step longer.
+    #[inline(always)]
+    pub(crate) fn neighbours(self, window: usize) -> [usize; 2] {
+        [window.saturating_sub(self.step).max(self.min), (window + self.step).min(self.max)]
+    }
+
+    /// Returns the window with the least error on a value, among `window` and its neighbours.
+    /// `error` is the error of `window`, and `errors` are those of the neighbours. `held` is the
+    /// number of stored values. If the longer window needs more values, the function returns
+    /// `window`.
+    #[inline(always)]
+    pub(crate) fn best(self, window: usize, held: usize, error: f64, errors: [f64; 2]) -> usize {
+        let [shorter, longer] = self.neighbours(window);
+        if held.min(self.max) < longer {
             return window;
         }
-        let mut best = (window, error);
-        for other in [window.saturating_sub(self.step).max(self.min), (window + self.step).min(self.max)] {
-            let error = error_of(other);
-            if error < best.1 {
-                best = (other, error);
-            }
-        }
-        best.0
+        let (best, error) = if errors[0] < error { (shorter, errors[0]) } else { (window, error) };
+        if errors[1] < error { longer } else { best }
+    }
+
+    /// As [`Self::best`] if enough values are stored. The result is read from a table, because the
+    /// conditions are unpredictable; one series has other work to do meanwhile.
+    #[inline(always)]
+    pub(crate) fn choose(self, window: usize, is_shorter_better: bool, is_longer_best: bool) -> usize {
+        let [shorter, longer] = self.neighbours(window);
+        [window, shorter, longer, longer][usize::from(is_shorter_better) | usize::from(is_longer_best) << 1]
     }
 }
 
@@ -51,16 +62,32 @@ impl AdaptiveMedian {
         Self { window: start, prediction: 0.0, bounds }
     }
 
+    pub(crate) fn window(&self) -> usize {
+        self.window
+    }
+
+    pub(crate) fn prediction(&self) -> f64 {
+        self.prediction
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     /// Adapts the window to `value`, which `recent` does not contain yet.
-    pub(crate) fn adapt(&mut self, value: f64, recent: &AgedSortedWindow) {
+    #[inline(always)]
+    pub(crate) fn adapt<L: Lanes>(&mut self, lanes: L, value: f64, recent: &AgedWindow) {
         let error = (value - self.prediction).abs();
-        let error_of = |window| (value - recent.median_of_last(window)).abs();
-        self.window = self.bounds.best(self.window, recent.sorted().len(), error, error_of);
+        let [shorter, longer] = self.bounds.neighbours(self.window);
+        let shorter = (value - recent.median_of_last(lanes, shorter)).abs();
+        let longer = (value - recent.median_of_last(lanes, longer)).abs();
+        self.window = self.bounds.best(self.window, recent.sorted().len(), error, [shorter, longer]);
     }
 
     /// Computes the new prediction; `recent` contains the value now.
-    pub(crate) fn read(&mut self, recent: &AgedSortedWindow) -> f64 {
-        self.prediction = recent.median_of_last(self.window);
+    #[inline(always)]
+    pub(crate) fn read<L: Lanes>(&mut self, lanes: L, recent: &AgedWindow) -> f64 {
+        self.prediction = recent.median_of_last(lanes, self.window);
         self.prediction
     }
 }
@@ -81,8 +108,9 @@ impl AdaptiveMean {
     /// Adapts the window to `value`, which `recent` does not contain yet.
     pub(crate) fn adapt(&mut self, value: f64, recent: &RecentValues<64>) {
         let error = (value - self.prediction).abs();
-        let error_of = |window| (value - recent.mean_of_last(window)).abs();
-        self.window = self.bounds.best(self.window, recent.count() as usize, error, error_of);
+        let errors =
+            self.bounds.neighbours(self.window).map(|length| (value - recent.mean_of_last(length)).abs());
+        self.window = self.bounds.best(self.window, recent.count() as usize, error, errors);
     }
 
     /// Computes the new prediction; `recent` contains the value now.

@@ -4,6 +4,7 @@
 pub(crate) mod adaptive;
 pub(crate) mod autoregressive;
 pub(crate) mod cascade;
+pub(crate) mod lane_window;
 pub(crate) mod level_shift;
 pub(crate) mod lms;
 pub(crate) mod reversion;

@@ -70,6 +70,12 @@ impl<const N: usize> SortedWindow<N> {
         })
     }
 
+    /// The least and the greatest value; both are 0 if the window is empty.
+    pub(crate) fn range(&self) -> (f64, f64) {
+        let sorted = self.as_slice();
+        (sorted.first().copied().unwrap_or(0.0), sorted.last().copied().unwrap_or(0.0))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -91,115 +97,11 @@ fn indices<const N: usize>(values: &[f64; N], oldest: f64, value: f64) -> (usize
 }
 
 /// Moves the values between two indices by one, so that `from` is overwritten and `to` is free.
-fn shift_between<T: Copy>(values: &mut [T], from: usize, to: usize) {
+fn shift_between(values: &mut [f64], from: usize, to: usize) {
     if from < to {
         values.copy_within(from + 1..=to, from);
     } else {
         values.copy_within(to..from, to + 1);
-    }
-}
-
-/// Maximum number of values in an [`AgedSortedWindow`].
-pub(crate) const AGED_LEN: usize = 51;
-/// Number of 64-bit words that contain the ages, eight ages in each word.
-const WORDS: usize = AGED_LEN.div_ceil(8);
-/// Age of an empty slot. This age is greater than the length of any window.
-const NO_AGE: u8 = 127;
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// The last 51 values, sorted, each with its age. The age of a value is the number of newer values.
-/// The median of any shorter window of the most recent values can be read without another sort.
-///
-/// Ages are bytes, eight in a word. A median is found by counting the ages below the window's
-/// length, a word at a time, until half of them are counted.
-#[derive(Clone, Debug)]
-pub(crate) struct AgedSortedWindow {
-    sorted: SortedWindow<AGED_LEN>,
-    ages: [u8; WORDS * 8],
-}
-
-impl AgedSortedWindow {
-    pub(crate) fn new() -> Self {
-        Self { sorted: SortedWindow::new(), ages: [NO_AGE; WORDS * 8] }
-    }
-
-    pub(crate) fn push(&mut self, value: f64, oldest: f64) {
-        let (from, to) = if self.sorted.len < AGED_LEN {
-            let held = self.sorted.len;
-            self.sorted.len += 1;
-            (held, self.sorted.values[..held].partition_point(|v| *v <= value))
-        } else {
-            indices(&self.sorted.values, oldest, value)
-        };
-        self.increment_ages();
-        shift_between(&mut self.sorted.values, from, to);
-        shift_between(&mut self.ages, from, to);
-        self.sorted.values[to] = value;
-        self.ages[to] = 0;
-    }
-
-    pub(crate) fn sorted(&self) -> &SortedWindow<AGED_LEN> {
-        &self.sorted
-    }
-
-    /// The median of the most recent `length` values. `length` is limited to the range from 1 to
-    /// the number of stored values.
-    pub(crate) fn median_of_last(&self, length: usize) -> f64 {
-        let length = length.clamp(1, self.sorted.len.max(1));
-        let bound = ONES * length as u64;
-        // A value is young if its age is below `length`. `left` is the number of young values below
-        // the middle value, or below the lower of the two middle values.
-        let mut left = (length as u64 - 1) / 2;
-        for word in 0..WORDS {
-            let young = self.ages_below(word, bound);
-            // Byte i of the product is the number of young bytes among 0..=i.
-            let prefix = young.wrapping_mul(ONES);
-            let count = prefix >> 56;
-            if left < count {
-                let reached = ((prefix | HIGH) - ONES * (left + 1)) & HIGH;
-                let at = reached.trailing_zeros() as usize / 8;
-                let first = self.sorted.values[(word * 8 + at).min(AGED_LEN - 1)];
-                if length % 2 == 1 {
-                    return first;
-                }
-                // Use two shifts in each direction, because a single shift by 64 bits overflows.
-                let rest = young >> (at * 8) >> 8 << 8 << (at * 8);
-                return 0.5 * (first + self.next_below(word, rest, bound));
-            }
-            left -= count;
-        }
-        0.0
-    }
-
-    fn next_below(&self, mut word: usize, mut young: u64, bound: u64) -> f64 {
-        while young == 0 && word + 1 < WORDS {
-            word += 1;
-            young = self.ages_below(word, bound);
-        }
-        self.sorted.values[(word * 8 + young.trailing_zeros() as usize / 8).min(AGED_LEN - 1)]
-    }
-
-    /// Returns a word with a 1 in each byte with an age below the window's length, and a 0 in each
-    /// other byte. `bound` contains the window's length in every byte.
-    fn ages_below(&self, word: usize, bound: u64) -> u64 {
-        !((self.word(word) | HIGH) - bound) >> 7 & ONES
-    }
-
-    fn word(&self, word: usize) -> u64 {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.ages[word * 8..word * 8 + 8]);
-        u64::from_le_bytes(bytes)
-    }
-
-    fn increment_ages(&mut self) {
-        let len = self.sorted.len;
-        for age in &mut self.ages {
-            *age = age.wrapping_add(1);
-        }
-        for age in &mut self.ages[len..] {
-            *age = NO_AGE;
-        }
     }
 }
 
@@ -247,7 +149,6 @@ impl<const N: usize> RollingRange<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn median(values: &[f64]) -> f64 {
@@ -263,20 +164,10 @@ mod tests {
             values in prop::collection::vec((0u8..20).prop_map(f64::from), 1..200)
         ) {
             let mut sorted = SortedWindow::<31>::new();
-            let mut aged = AgedSortedWindow::new();
             for (i, value) in values.iter().enumerate() {
                 sorted.push(*value, if i < 31 { 0.0 } else { values[i - 31] });
-                aged.push(*value, if i < AGED_LEN { 0.0 } else { values[i - AGED_LEN] });
                 let tail = |n: usize| &values[(i + 1).saturating_sub(n)..=i];
                 prop_assert_eq!(sorted.median(), median(tail(31)));
-                for length in 1..=AGED_LEN.min(i + 1) {
-                    prop_assert_eq!(aged.median_of_last(length), median(tail(length)));
-                }
-                let mut kept: Vec<f64> = tail(AGED_LEN).to_vec();
-                kept.sort_by(f64::total_cmp);
-                let trim = kept.len() * 3 / 10;
-                let kept = &kept[trim..kept.len() - trim];
-                prop_assert_eq!(aged.sorted().trimmed_mean(trim), kept.iter().sum::<f64>() / kept.len() as f64);
             }
         }
     }

@@ -2,14 +2,19 @@
 
 mod blend;
 mod history;
+mod least_error;
 mod selection;
 
+use barograph_lanes::Lanes;
+
 pub(crate) use blend::{
-    BernsteinAggregation, Blend, Gradient, PowerWeights, exp_of_negative, sorted_by_value,
-    weighted_median,
+    BernsteinAggregation, Blend, Gradient, PowerWeights, exp_of_negative, sorted_by_value, weighted_median,
 };
-pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
-pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
+pub(crate) use history::{ErrorHistory, ErrorRing, LAGS, LONG_WINDOWS};
+pub(crate) use least_error::LeastError;
+pub(crate) use selection::{
+    LeastSums, SELECTORS, SHORT_WINDOW_MAX, SHORT_WINDOWS, TwoLevel, TwoSelectors, WINDOW_LENGTHS, WINDOWS,
+};
 
 /// The forecast of one rule for one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -27,10 +32,13 @@ pub(crate) struct CombinedForecast {
 /// was known. Then the caller calls `combine` with the predictions of the next value. The
 /// predictions of the first value have no meaning.
 pub(crate) trait CombinationRule<const M: usize> {
-    fn new() -> Self;
+    /// Whether the rule and its methods run with the vector instructions that were detected. The
+    /// blend is slower with AVX2 than with the instructions that every processor of the target has.
+    const IS_VECTORISED: bool = false;
 
-    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0.
-    fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64);
+    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0. Each
+    /// kind of `lanes` gives the same bits.
+    fn observe<L: Lanes>(&mut self, lanes: L, number: u64, predictions: &[f64; M], value: f64);
 
     /// The forecasts for squared and for absolute error.
     fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2];
@@ -40,6 +48,17 @@ pub(crate) trait CombinationRule<const M: usize> {
     /// Returns every method's weight in the last forecast. `objective` is 0 for squared error and 1
     /// for absolute error.
     fn weights(&self, objective: usize) -> [f64; M];
+}
+
+/// The forecast of a rule that selects method `pick`.
+fn picked_forecast<const M: usize>(predictions: &[f64; M], pick: usize) -> CombinedForecast {
+    let method = pick % M;
+    CombinedForecast { value: predictions[method], method, weight: None }
+}
+
+/// The weights of a rule that selects method `pick`: 1 for this method, 0 for all others.
+fn indicator<const M: usize>(pick: usize) -> [f64; M] {
+    core::array::from_fn(|i| if i == pick { 1.0 } else { 0.0 })
 }
 
 /// Returns the index of the least score; of equal scores, the first index. NaN is never the least

@@ -7,6 +7,8 @@
 mod aggregation;
 mod power_weights;
 
+use barograph_lanes::Lanes;
+
 pub(crate) use aggregation::{BernsteinAggregation, Gradient, exp_of_negative};
 pub(crate) use power_weights::{PowerWeights, weighted_median};
 
@@ -30,15 +32,7 @@ pub(crate) struct Blend<const M: usize> {
 }
 
 impl<const M: usize> Blend<M> {
-    /// Creates a blend that favours the first method, Last Value, while the weights are based on
-    /// few values.
-    pub(crate) fn starting_at_first() -> Self {
-        Self { starts_at_first: true, ..Self::new() }
-    }
-}
-
-impl<const M: usize> CombinationRule<M> for Blend<M> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             squared: BernsteinAggregation::new(Gradient::Error, SQUARED_CLIP),
             absolute: [
@@ -54,7 +48,15 @@ impl<const M: usize> CombinationRule<M> for Blend<M> {
         }
     }
 
-    fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
+    /// Creates a blend that favours the first method, Last Value, while the weights are based on
+    /// few values.
+    pub(crate) fn starting_at_first() -> Self {
+        Self { starts_at_first: true, ..Self::new() }
+    }
+}
+
+impl<const M: usize> CombinationRule<M> for Blend<M> {
+    fn observe<L: Lanes>(&mut self, _lanes: L, number: u64, predictions: &[f64; M], value: f64) {
         if number == 0 {
             return;
         }
