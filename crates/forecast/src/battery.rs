@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::SCORED_MIN_FOR_INTERVAL;
-use crate::method_sets::{CLASSIC, Classic, FULL, Full, MethodSet, NWS, Nws};
-use crate::rules::{Blend, CombinationRule, Flat, TwoLevel};
+use crate::method_sets::{CLASSIC, Classic, FULL, FULL_LANES, Full, MethodSet, NWS, Nws};
+use crate::rules::{Blend, CombinationRule, ContextBlend, Flat, TwoLevel};
 use crate::scored_methods::{DynBattery, ScoredMethods};
 
 /// Which methods a battery has.
@@ -16,7 +16,7 @@ pub enum Preset {
     Nws,
     /// The 8 methods of the Network Weather Service 1.x.
     Classic,
-    /// 16 methods that were chosen on real traces.
+    /// 18 methods that were chosen on real traces.
     #[default]
     Full,
 }
@@ -291,7 +291,7 @@ impl Battery {
         }
         let inner = match (config.preset, config.rule) {
             (Preset::Full, Rule::Blend) => {
-                let rule = Blend::<FULL>::starting_at_first();
+                let rule = ContextBlend::<FULL, FULL_LANES>::new();
                 Box::new(ScoredMethods::<Full, _, FULL>::new(rule, &config.levels, true))
             }
             (Preset::Nws, _) => of::<Nws, NWS>(config),
@@ -413,7 +413,7 @@ impl Battery {
     /// }
     /// let weights = battery.weights(Objective::Absolute);
     /// let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
-    /// assert_eq!(weights.len(), 16);
+    /// assert_eq!(weights.len(), 18);
     /// assert!((sum - 1.0).abs() < 1e-9);
     /// # Ok(())
     /// # }

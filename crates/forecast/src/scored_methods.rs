@@ -85,7 +85,7 @@ where
         self.rule.observe(self.count, self.methods.predictions(), value);
         self.methods.learn(value);
         self.count += 1;
-        self.ungapped = self.rule.combine(self.methods.predictions());
+        self.ungapped = self.rule.combine(self.methods.predictions(), self.methods.classes());
     }
 
     fn forecast(&self, objective: usize, time_s: Option<f64>) -> Option<Forecast> {

@@ -1,12 +1,16 @@
 //! The rules that make one forecast from many, for squared and for absolute error.
 
 mod blend;
+mod context;
 mod history;
 mod selection;
 
 pub(crate) use blend::Blend;
+pub(crate) use context::ContextBlend;
 pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
 pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
+
+use crate::method_sets::Classes;
 
 /// The forecast of one rule for one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,8 +33,9 @@ pub(crate) trait CombinationRule<const M: usize> {
     /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0.
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64);
 
-    /// The forecasts for squared and for absolute error.
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2];
+    /// The forecasts for squared and for absolute error. `classes` are the classes of the last
+    /// values.
+    fn combine(&mut self, predictions: &[f64; M], classes: Classes) -> [CombinedForecast; 2];
 
     fn heap_bytes(&self) -> usize;
 

@@ -2,7 +2,7 @@
 //! selector with the least error decides.
 
 use super::{CombinationRule, CombinedForecast, ErrorHistory, LONG_WINDOWS};
-use crate::method_sets::MethodSet;
+use crate::method_sets::{Classes, MethodSet};
 use core::marker::PhantomData;
 
 /// Sums of squared and of absolute errors for each of `N` forecasters, added in their order of
@@ -127,7 +127,7 @@ impl<const M: usize> CombinationRule<M> for Flat<M> {
         self.chosen = self.selectors.chosen();
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         self.chosen.map(|pick| picked_forecast(predictions, pick))
     }
 
@@ -242,7 +242,7 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
         self.chosen = self.selectors.chosen();
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         self.chosen.map(|pick| picked_forecast(predictions, pick))
     }
 

@@ -44,18 +44,10 @@ impl<const M: usize> BernsteinAggregation<M> {
         }
     }
 
-    /// The weighted mean of the predictions, with the first method's weight multiplied by
-    /// `emphasis`.
-    ///
-    /// Regrets refer to the mean without emphasis, so that the emphasis at the start does not
-    /// change what is learned.
-    pub(crate) fn combine(&mut self, predictions: &[f64; M], emphasis: f64) -> f64 {
+    /// The weighted mean of the predictions.
+    pub(crate) fn combine(&mut self, predictions: &[f64; M]) -> f64 {
         self.combined = predictions.iter().zip(&self.weights).map(|(p, w)| p * w).sum();
-        if emphasis == 1.0 {
-            return self.combined;
-        }
-        let added = (emphasis - 1.0) * self.weights[0];
-        (self.combined + added * predictions[0]) / (1.0 + added)
+        self.combined
     }
 
     /// Updates the regrets with `value` and the predictions combined last. `number` is the index of

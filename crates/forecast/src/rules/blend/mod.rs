@@ -7,10 +7,11 @@
 mod aggregation;
 mod power_weights;
 
-use aggregation::{BernsteinAggregation, Gradient};
-use power_weights::{PowerWeights, weighted_median};
+pub(super) use aggregation::{BernsteinAggregation, Gradient};
+pub(super) use power_weights::{PowerWeights, weighted_median};
 
 use super::{CombinationRule, CombinedForecast, argmax};
+use crate::method_sets::Classes;
 
 /// The blend of `M` methods.
 #[derive(Clone, Debug)]
@@ -23,18 +24,6 @@ pub(crate) struct Blend<const M: usize> {
     /// `slow`. `combiner` has the weights of the four parts.
     rules: [f64; 4],
     combiner: PowerWeights<4>,
-    /// Factor of the first method's weight in forecasts. The factor is 1 after the first
-    /// [`START_COUNT`] values.
-    emphasis: f64,
-    starts_at_first: bool,
-}
-
-impl<const M: usize> Blend<M> {
-    /// Creates a blend that favours the first method, Last Value, while the weights are based on
-    /// few values.
-    pub(crate) fn starting_at_first() -> Self {
-        Self { starts_at_first: true, ..Self::new() }
-    }
 }
 
 impl<const M: usize> CombinationRule<M> for Blend<M> {
@@ -49,8 +38,6 @@ impl<const M: usize> CombinationRule<M> for Blend<M> {
             slow: PowerWeights::new(SLOW_FADE),
             rules: [0.0; 4],
             combiner: PowerWeights::new(1.0),
-            emphasis: 1.0,
-            starts_at_first: false,
         }
     }
 
@@ -66,25 +53,20 @@ impl<const M: usize> CombinationRule<M> for Blend<M> {
         for aggregation in &mut self.absolute {
             aggregation.observe(number, predictions, value);
         }
-        self.emphasis = if self.starts_at_first { emphasis(number + 1) } else { 1.0 };
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         let order = sorted_by_value(predictions);
-        let emphasis = self.emphasis;
-        let squared = self.squared.combine(predictions, emphasis);
+        let squared = self.squared.combine(predictions);
         let [plain, clipped] = &mut self.absolute;
         self.rules = [
-            plain.combine(predictions, emphasis),
-            clipped.combine(predictions, emphasis),
-            weighted_median(predictions, &emphasised(self.fast.weights(), emphasis), &order),
-            weighted_median(predictions, &emphasised(self.slow.weights(), emphasis), &order),
+            plain.combine(predictions),
+            clipped.combine(predictions),
+            weighted_median(predictions, self.fast.weights(), &order),
+            weighted_median(predictions, self.slow.weights(), &order),
         ];
         let absolute = weighted_median(&self.rules, self.combiner.weights(), &sorted_by_value(&self.rules));
-        [
-            blended(squared, &emphasised(self.squared.weights(), emphasis)),
-            blended(absolute, &self.absolute_weights()),
-        ]
+        [blended(squared, self.squared.weights()), blended(absolute, &self.absolute_weights())]
     }
 
     fn heap_bytes(&self) -> usize {
@@ -93,7 +75,7 @@ impl<const M: usize> CombinationRule<M> for Blend<M> {
 
     fn weights(&self, objective: usize) -> [f64; M] {
         let weights = match objective {
-            0 => emphasised(self.squared.weights(), self.emphasis),
+            0 => *self.squared.weights(),
             _ => self.absolute_weights(),
         };
         let sum: f64 = weights.iter().sum();
@@ -107,11 +89,10 @@ impl<const M: usize> Blend<M> {
     fn absolute_weights(&self) -> [f64; M] {
         let rules = self.combiner.weights();
         let [plain, clipped] = &self.absolute;
-        let emphasised = |weights| emphasised(weights, self.emphasis);
-        let (plain, clipped) = (emphasised(plain.weights()), emphasised(clipped.weights()));
-        let (fast, slow) = (emphasised(self.fast.weights()), emphasised(self.slow.weights()));
+        let (plain, clipped) = (plain.weights(), clipped.weights());
+        let (fast, slow) = (self.fast.weights(), self.slow.weights());
         let shares = core::array::from_fn::<f64, 4, _>(|i| {
-            rules[i] / [&plain, &clipped, &fast, &slow][i].iter().sum::<f64>()
+            rules[i] / [plain, clipped, fast, slow][i].iter().sum::<f64>()
         });
         core::array::from_fn(|i| {
             shares[0] * plain[i] + shares[1] * clipped[i] + shares[2] * fast[i] + shares[3] * slow[i]
@@ -120,30 +101,16 @@ impl<const M: usize> Blend<M> {
 }
 
 /// Returns the forecast of a blend, with the method that has the largest weight.
-fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> CombinedForecast {
+pub(super) fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> CombinedForecast {
     let method = argmax(weights);
     CombinedForecast { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
-}
-
-/// Returns `weights` with the first weight multiplied by `emphasis`. The sum of the weights
-/// changes.
-fn emphasised<const M: usize>(weights: &[f64; M], emphasis: f64) -> [f64; M] {
-    let mut weights = *weights;
-    weights[0] *= emphasis;
-    weights
-}
-
-/// Factor of the first method's weight after `count` values.
-fn emphasis(count: u64) -> f64 {
-    let left = (1.0 - count as f64 / START_COUNT).max(0.0);
-    1.0 + START_EMPHASIS * left * left
 }
 
 /// Indices of the values in ascending order; equal values keep their order.
 ///
 /// The function compares every pair of values, without branches. The comparison of all pairs is
 /// faster than a sort, because the branches of a sort are unpredictable here.
-fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
+pub(super) fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
     let mut ranks = [0u64; N];
     for i in 1..N {
         for j in 0..i {
@@ -166,10 +133,5 @@ const CLIP: f64 = 10.0;
 /// never decrease, so one extreme outlier would make all weights equal for ever. A bound of 50
 /// scales does not change the tails of real series.
 const SQUARED_CLIP: f64 = 50.0;
-// Constants of the start of the rule in `docs/spec/full.md`. Weights learned from a few values are
-// mostly chance. Over the first ten values, the method Last Value was better than the blend by an
-// eighth.
-const START_COUNT: f64 = 16.0;
-const START_EMPHASIS: f64 = 30.0;
-const FAST_FADE: f64 = 0.965_936_328_924_845_5;
-const SLOW_FADE: f64 = 0.998_614_665_550_938_1;
+pub(super) const FAST_FADE: f64 = 0.965_936_328_924_845_5;
+pub(super) const SLOW_FADE: f64 = 0.998_614_665_550_938_1;
