@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::method_sets::{CLASSIC, Classic, FULL, Full, LEAN, Lean, MethodSet, NWS, Nws};
+use crate::method_sets::{CLASSIC, Classic, FULL, FULL_LANES, Full, LEAN, Lean, MethodSet, NWS, Nws};
 use crate::quantiles::QuantileInputs;
-use crate::rules::{Blend, LeastError, TwoLevel, TwoSelectors};
+use crate::rules::{Blend, ContextBlend, LeastError, TwoLevel, TwoSelectors};
 use crate::scored_methods::{DynBattery, ScoredMethods};
 use crate::{Forecast, Interval, InvalidValue, Method, Objective};
 
@@ -17,7 +17,7 @@ pub enum Preset {
     Nws,
     /// The 8 methods of the Network Weather Service 1.x.
     Classic,
-    /// 16 methods that were chosen on real traces.
+    /// 18 methods that were chosen on real traces.
     #[default]
     Full,
     /// 8 of these methods, for tens of thousands of series: less than half of the memory and time.
@@ -144,7 +144,7 @@ impl Battery {
         }
         let inner: Box<dyn DynBattery> = match (config.preset, config.rule) {
             (Preset::Full, Rule::Blend) => {
-                let rule = Blend::<FULL>::starting_at_first();
+                let rule = ContextBlend::<FULL, FULL_LANES>::new();
                 Box::new(ScoredMethods::<Full, _, FULL>::new(rule, &config.levels, true))
             }
             (Preset::Lean, Rule::Blend) => {
@@ -276,7 +276,7 @@ impl Battery {
     /// }
     /// let weights = battery.weights(Objective::Absolute);
     /// let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
-    /// assert_eq!(weights.len(), 16);
+    /// assert_eq!(weights.len(), 18);
     /// assert!((sum - 1.0).abs() < 1e-9);
     /// # Ok(())
     /// # }

@@ -96,7 +96,7 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
         self.calibration.learn((self.count != 0).then_some(self.ungapped[ABSOLUTE].value), value, time_s);
         run(Step { methods: &mut self.methods, rule: &mut self.rule, number: self.count, value });
         self.count += 1;
-        self.ungapped = self.rule.combine(self.methods.predictions());
+        self.ungapped = self.rule.combine(self.methods.predictions(), self.methods.classes());
     }
 
     pub(crate) fn methods(&self) -> &B {

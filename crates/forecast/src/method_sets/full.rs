@@ -2,28 +2,30 @@
 
 use barograph_lanes::Lanes;
 
-use super::MethodSet;
 use super::nws::thirty_percent;
 use super::recent::RecentValues;
+use super::{CONTEXTS, Classes, MethodSet};
 use crate::Method;
 use crate::horizon::OneStep;
+use crate::methods::analogues::Analogues;
 use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
 use crate::methods::cascade::ResidualFilter;
+use crate::methods::lattice::LatticeFilter;
 use crate::methods::level_shift::{LevelHistory, LevelShiftMean};
-use crate::methods::lms::LeastMeanSquares;
 use crate::methods::reversion::{StepTable, ThresholdReversion};
 use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{RollingRange, SortedWindow};
 use crate::rules::{ErrorRing, WINDOW_LENGTHS};
 
-/// Number of methods of this set.
-pub(crate) const FULL: usize = 16;
+/// Number of methods of this set, and this number rounded up to a multiple of four lanes.
+pub(crate) const FULL: usize = 18;
+pub(crate) const FULL_LANES: usize = FULL.next_multiple_of(4);
 
 /// Gains of the smoothers. The first three smoothers are methods; the last smoother is a feature of
 /// the regressions.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
-/// Sixteen methods, of which eight are methods of NWS.
+/// Eighteen methods, of which eight are methods of NWS.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
     predictions: [f64; FULL],
@@ -40,12 +42,14 @@ pub(crate) struct Full {
     /// were computed.
     unit: f64,
     autoregression: TwoFeatureRegression,
-    differences: LeastMeanSquares,
+    lattice: LatticeFilter,
     cascade: ResidualFilter,
     table: StepTable,
     threshold: ThresholdReversion,
     shift: LevelShiftMean,
     plateaus: LevelHistory,
+    analogues: Analogues,
+    classes: Classes,
 }
 
 impl MethodSet<FULL> for Full {
@@ -60,12 +64,14 @@ impl MethodSet<FULL> for Full {
         Method("30% Trimmed Mean Window 51"),
         Method("Median Window 3"),
         Method("Autoregression 2"),
-        Method("Least Mean Squares 32"),
+        Method("Autoregression 32"),
         Method("Autoregression with Least Mean Squares"),
         Method("Step Table"),
         Method("Threshold Reversion"),
         Method("Mean since Level Shift"),
         Method("Plateau Memory"),
+        Method("Analogues"),
+        Method("Analogues of Steps"),
     ];
 
     const WINDOWS: &'static [usize] = &WINDOW_LENGTHS;
@@ -88,17 +94,23 @@ impl MethodSet<FULL> for Full {
             scale: StepScale::default(),
             unit: 1.0,
             autoregression: TwoFeatureRegression::new(false),
-            differences: LeastMeanSquares::new(DIFFERENCES_STEP),
+            lattice: LatticeFilter::new(),
             cascade: ResidualFilter::new(),
             table: StepTable::new(),
             threshold: ThresholdReversion::new(),
             shift: LevelShiftMean::new(),
             plateaus: LevelHistory::new(),
+            analogues: Analogues::new(),
+            classes: [0; CONTEXTS],
         }
     }
 
     fn predictions(&self) -> &[f64; FULL] {
         &self.predictions
+    }
+
+    fn classes(&self) -> Classes {
+        self.classes
     }
 
     fn learn<L: Lanes>(&mut self, _lanes: L, value: f64) {
@@ -132,7 +144,6 @@ impl Full {
     /// Updates the methods that predict steps. `step` is the last step, in units of the scale.
     fn learn_step(&mut self, step: f64) {
         self.autoregression.learn(step);
-        self.differences.learn(step);
         self.cascade.learn(step);
         self.table.learn(step);
         self.threshold.learn(step);
@@ -148,7 +159,9 @@ impl Full {
 
         let features = [difference / unit, (smooth02 - value) / unit];
         let autoregression = stepped(unit * self.autoregression.predict(features));
+        let analogues = self.analogues.learn(value, unit);
         let (to_short, to_long) = ((value - median5) / unit, (value - median31) / unit);
+        self.classes = [class(to_short, REVERSION_EDGE), class(features[0], STEP_EDGE)];
         self.predictions = [
             value,
             self.mean.predict(self.recent.count()),
@@ -160,17 +173,25 @@ impl Full {
             self.window51.trimmed_mean(thirty_percent(self.window51.len())),
             median3,
             autoregression,
-            stepped(unit * self.differences.predict(difference, unit)),
+            stepped(unit * self.lattice.learn(difference / unit)),
             self.cascade.predict(value, features, unit, bounds),
             stepped(unit * self.table.predict(to_short, to_long)),
             stepped(self.threshold.predict(-to_short) * (median5 - value)),
             self.shift.learn(value, median3),
             self.plateaus.learn(value, median3, unit),
+            stepped(analogues.to_values),
+            stepped(analogues.of_steps),
         ];
     }
 }
 
-// Constants of method 11 and of the scale in `docs/spec/full.md`. The step scale is accurate enough
-// after four values.
-const DIFFERENCES_STEP: f64 = 0.05;
+/// 0 below −`edge`, 2 above `edge`, else 1.
+fn class(feature: f64, edge: f64) -> u8 {
+    u8::from(-edge < feature) + u8::from(edge < feature)
+}
+
+/// Number of values before the regressions learn: the step scale is accurate enough after four.
 const STEPS_FROM: u64 = 4;
+// Edges of the two contexts in `docs/spec/full.md`, in step scales.
+const REVERSION_EDGE: f64 = 1.5;
+const STEP_EDGE: f64 = 0.7;

@@ -19,7 +19,7 @@ pub(crate) const LEAN: usize = 8;
 /// regression.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
-/// Eight methods of the preset `full`. Of its sixteen methods these need the least memory and time
+/// Eight methods of the preset `full`. Of its eighteen methods these need the least memory and time
 /// for what they contribute (`lab forecast`).
 #[derive(Clone, Debug)]
 pub(crate) struct Lean {

@@ -8,7 +8,7 @@ mod nws;
 mod recent;
 
 pub(crate) use classic::{CLASSIC, Classic};
-pub(crate) use full::{FULL, Full};
+pub(crate) use full::{FULL, FULL_LANES, Full};
 pub(crate) use lean::{LEAN, Lean};
 pub(crate) use nws::{GAINS, NWS, Nws, RECURSIVE, RING, thirty_percent};
 pub(crate) use recent::RecentValues;
@@ -18,6 +18,13 @@ use barograph_lanes::Lanes;
 use crate::Method;
 use crate::horizon::OneStep;
 use crate::rules::ErrorHistory;
+
+/// Number of contexts, and of classes of each context.
+pub(crate) const CONTEXTS: usize = 2;
+pub(crate) const CLASSES: usize = 3;
+
+/// The class of the last values in each context, from 0 to [`CLASSES`] − 1.
+pub(crate) type Classes = [u8; CONTEXTS];
 
 /// A fixed list of `M` methods that learn the same series.
 pub(crate) trait MethodSet<const M: usize> {
@@ -40,6 +47,11 @@ pub(crate) trait MethodSet<const M: usize> {
 
     /// Each method's prediction of the next value; valid after the first value.
     fn predictions(&self) -> &[f64; M];
+
+    /// The class of the last values in each context.
+    fn classes(&self) -> Classes {
+        [0; CONTEXTS]
+    }
 
     /// Updates every method with `value`, which is finite. Each kind of `lanes` gives the same bits.
     fn learn<L: Lanes>(&mut self, lanes: L, value: f64);

@@ -4,6 +4,7 @@ use barograph_lanes::Lanes;
 
 use super::{CombinationRule, CombinedForecast, argmin, indicator, picked_forecast};
 use crate::Objective;
+use crate::method_sets::Classes;
 
 /// The rule of the papers (JavaNws §2.1.2): the method with the least error so far makes both
 /// forecasts.
@@ -42,7 +43,7 @@ impl<const M: usize> CombinationRule<M> for LeastError<M> {
         self.pick = argmin(&self.sums);
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         [picked_forecast(predictions, self.pick); 2]
     }
 

@@ -1,6 +1,7 @@
 //! The rules that make one forecast from many, for squared and for absolute error.
 
 mod blend;
+mod context;
 mod history;
 mod least_error;
 mod selection;
@@ -10,11 +11,14 @@ use barograph_lanes::Lanes;
 pub(crate) use blend::{
     BernsteinAggregation, Blend, Gradient, PowerWeights, exp_of_negative, sorted_by_value, weighted_median,
 };
+pub(crate) use context::ContextBlend;
 pub(crate) use history::{ErrorHistory, ErrorRing, LAGS, LONG_WINDOWS};
 pub(crate) use least_error::LeastError;
 pub(crate) use selection::{
     LeastSums, SELECTORS, SHORT_WINDOW_MAX, SHORT_WINDOWS, TwoLevel, TwoSelectors, WINDOW_LENGTHS, WINDOWS,
 };
+
+use crate::method_sets::Classes;
 
 /// The forecast of one rule for one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,8 +44,9 @@ pub(crate) trait CombinationRule<const M: usize> {
     /// kind of `lanes` gives the same bits.
     fn observe<L: Lanes>(&mut self, lanes: L, number: u64, predictions: &[f64; M], value: f64);
 
-    /// The forecasts for squared and for absolute error.
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2];
+    /// The forecasts for squared and for absolute error. `classes` are the classes of the last
+    /// values.
+    fn combine(&mut self, predictions: &[f64; M], classes: Classes) -> [CombinedForecast; 2];
 
     fn heap_bytes(&self) -> usize;
 

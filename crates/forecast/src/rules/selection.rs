@@ -8,7 +8,7 @@ use barograph_lanes::{Lanes, Mask, Numbers};
 use super::{
     CombinationRule, CombinedForecast, ErrorHistory, LAGS, LONG_WINDOWS, argmin, indicator, picked_forecast,
 };
-use crate::method_sets::MethodSet;
+use crate::method_sets::{Classes, MethodSet};
 
 /// Sums of squared and of absolute errors for each of `N` forecasters, added in their order of
 /// arrival. A squared sum is never compared with an absolute sum.
@@ -139,7 +139,7 @@ impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
         self.chosen = self.selectors.chosen();
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         self.chosen.map(|pick| picked_forecast(predictions, usize::from(pick)))
     }
 
@@ -295,7 +295,7 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
         self.chosen = self.selectors.chosen();
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         self.chosen.map(|pick| picked_forecast(predictions, usize::from(pick)))
     }
 

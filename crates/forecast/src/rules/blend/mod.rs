@@ -13,6 +13,7 @@ pub(crate) use aggregation::{BernsteinAggregation, Gradient, exp_of_negative};
 pub(crate) use power_weights::{PowerWeights, weighted_median};
 
 use super::{CombinationRule, CombinedForecast, argmax};
+use crate::method_sets::Classes;
 
 /// The blend of `M` methods.
 #[derive(Clone, Debug)]
@@ -71,7 +72,7 @@ impl<const M: usize> CombinationRule<M> for Blend<M> {
         self.emphasis = if self.starts_at_first { emphasis(number + 1) } else { 1.0 };
     }
 
-    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+    fn combine(&mut self, predictions: &[f64; M], _: Classes) -> [CombinedForecast; 2] {
         let order = sorted_by_value(predictions);
         let emphasis = self.emphasis;
         let squared = self.squared.combine(predictions, emphasis);
@@ -122,14 +123,14 @@ impl<const M: usize> Blend<M> {
 }
 
 /// Returns the forecast of a blend, with the method that has the largest weight.
-fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> CombinedForecast {
+pub(super) fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> CombinedForecast {
     let method = argmax(weights);
     CombinedForecast { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
 }
 
 /// Returns `weights` with the first weight multiplied by `emphasis`. The sum of the weights
 /// changes.
-fn emphasised<const M: usize>(weights: &[f64; M], emphasis: f64) -> [f64; M] {
+pub(super) fn emphasised<const M: usize>(weights: &[f64; M], emphasis: f64) -> [f64; M] {
     let mut weights = *weights;
     weights[0] *= emphasis;
     weights
@@ -173,5 +174,5 @@ const SQUARED_CLIP: f64 = 50.0;
 // eighth.
 const START_COUNT: f64 = 16.0;
 const START_EMPHASIS: f64 = 30.0;
-const FAST_FADE: f64 = 0.965_936_328_924_845_5;
-const SLOW_FADE: f64 = 0.998_614_665_550_938_1;
+pub(super) const FAST_FADE: f64 = 0.965_936_328_924_845_5;
+pub(super) const SLOW_FADE: f64 = 0.998_614_665_550_938_1;
