@@ -43,6 +43,8 @@ pub(crate) struct Trace {
     pub(crate) name: String,
     pub(crate) count: usize,
     pub(crate) scores: Vec<Score>,
+    /// Number of forecasts for which the rules `mse` and `mae` differ from `two-selectors`.
+    pub(crate) differing: [usize; 2],
     /// Scores of the daily and weekly methods by MSE and by MAE, if the trace is at least a week
     /// long.
     pub(crate) cycles: Option<[CycleScore; 2]>,
@@ -62,7 +64,8 @@ impl Trace {
             let cycles =
                 cycle(Objective::Squared).zip(cycle(Objective::Absolute)).map(<[CycleScore; 2]>::from);
             let scores = scores.iter().flatten().cloned().collect();
-            Self { name: name.clone(), count: samples.len(), scores, cycles }
+            let differing = score::count_differing(samples);
+            Self { name: name.clone(), count: samples.len(), scores, differing, cycles }
         };
         series.iter().zip(scores.chunks(BATTERIES.len())).map(trace).collect()
     }

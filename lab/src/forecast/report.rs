@@ -18,6 +18,7 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
     {
         text += &format!("\n## {title}\n\n{}", rules(traces, objective));
     }
+    text += &format!("\n## Rules that select by the whole series, of `nws`\n\n{}", differing(traces));
     text += &format!("\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
     text += &format!("\n## The start, and values after gaps, of `full`, `blend`\n\n{}", gaps(traces));
     text += &format!("\n## Methods with a daily and a weekly cycle\n\n{}", cycles(traces));
@@ -93,6 +94,15 @@ fn rules(traces: &[Trace], objective: Objective) -> Table {
     row.push(mean(traces, |trace| blend(trace) / trace.best_of_nws(objective).1));
     table.push(row);
     table
+}
+
+/// How often the papers' rule and the rule of two selectors select different methods.
+fn differing(traces: &[Trace]) -> String {
+    let mut table = Table::titled("trace | forecasts | mse differs from two-selectors | mae differs from it");
+    for trace in traces {
+        table.push(cells![trace.name, trace.count - 1, trace.differing[0], trace.differing[1]]);
+    }
+    format!("{table}\nA forecast differs if the rules select different methods.\n")
 }
 
 fn intervals(traces: &[Trace]) -> String {

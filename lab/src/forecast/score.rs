@@ -15,9 +15,11 @@ pub(crate) const BLOCK: usize = 500;
 /// Level of the intervals that are scored.
 pub(crate) const LEVEL: f64 = 0.9;
 
-pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
+pub(crate) const BATTERIES: [(Preset, Rule); 12] = [
     (Preset::Nws, Rule::TwoLevel),
     (Preset::Nws, Rule::TwoSelectors),
+    (Preset::Nws, Rule::LeastMse),
+    (Preset::Nws, Rule::LeastMae),
     (Preset::Nws, Rule::Blend),
     (Preset::Classic, Rule::TwoLevel),
     (Preset::Classic, Rule::TwoSelectors),
@@ -25,6 +27,7 @@ pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
     (Preset::Full, Rule::Blend),
     (Preset::Full, Rule::TwoLevel),
     (Preset::Full, Rule::TwoSelectors),
+    (Preset::Lean, Rule::Blend),
 ];
 
 /// Mean squared and mean absolute error, each divided by that of the last value; NaN if the last
@@ -114,6 +117,23 @@ fn score_gaps(config: &BatteryConfig, samples: &[Sample]) -> Option<GapScore> {
         coverage_untimed: inside[1] / count as f64,
         mae: errors[0] / last_errors,
         mae_untimed: errors[1] / last_errors,
+    })
+}
+
+/// Number of forecasts of a trace for which `nws` with the rule `mse` selects another method than with
+/// `two-selectors`, by squared error; then the same for `mae`, by absolute error.
+pub(crate) fn count_differing(samples: &[Sample]) -> [usize; 2] {
+    let pairs = [(Rule::LeastMse, Objective::Squared), (Rule::LeastMae, Objective::Absolute)];
+    pairs.map(|(rule, objective)| {
+        let mut batteries = [rule, Rule::TwoSelectors]
+            .map(|rule| Battery::new(&BatteryConfig { preset: Preset::Nws, rule, levels: Vec::new() }));
+        let differ = samples.iter().filter(|sample| {
+            let [rule, other] = batteries.each_ref().map(|battery| battery.forecast(objective));
+            let differ = rule.map(|forecast| forecast.method) != other.map(|forecast| forecast.method);
+            let accepted = batteries.iter_mut().all(|battery| battery.update(sample.value).is_ok());
+            differ && accepted
+        });
+        differ.count()
     })
 }
 
