@@ -1,6 +1,7 @@
-//! Cost of forecasts further ahead: time for each value, and bytes of state.
+//! Cost of forecasts further ahead, of quantiles and of availability: time for each value, and bytes
+//! of state.
 //!
-//! `cargo bench -p barograph-forecast --bench forecaster` prints one row for each set of horizons.
+//! `cargo bench -p barograph-forecast --bench forecaster` prints one row for each set of parts.
 //! Times are wall-clock times of one thread per value, without reading a forecast; the first row is
 //! the battery alone. Each time is the best of many runs, because other work on the machine can only
 //! increase a time.
@@ -9,7 +10,7 @@
 
 use std::time::Instant;
 
-use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig};
+use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig, QuantileMethod};
 
 const VALUES: usize = 20_000;
 const RUNS: usize = 30;
@@ -19,19 +20,25 @@ const PERIOD_S: f64 = 10.0;
 const LADDER_S: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
 fn main() {
+    let ladder = || LADDER_S.map(|s| HorizonConfig::sampled(Horizon::Seconds(s))).to_vec();
+    let of = |horizons| ForecasterConfig { horizons, ..ForecasterConfig::default() };
+    let with = |method, horizons| ForecasterConfig { quantiles: Some(method), ..of(horizons) };
     let cases = [
-        ("next value", Vec::new()),
-        ("exact 5", vec![HorizonConfig::exact(Horizon::Steps(5))]),
-        ("exact 30", vec![HorizonConfig::exact(Horizon::Steps(30))]),
-        ("exact 120", vec![HorizonConfig::exact(Horizon::Steps(120))]),
-        ("sampled 30", vec![HorizonConfig::sampled(Horizon::Steps(30))]),
-        ("sampled 360", vec![HorizonConfig::sampled(Horizon::Steps(360))]),
-        ("ladder of four", LADDER_S.map(|s| HorizonConfig::sampled(Horizon::Seconds(s))).to_vec()),
+        ("next value", of(Vec::new())),
+        ("exact 5", of(vec![HorizonConfig::exact(Horizon::Steps(5))])),
+        ("exact 30", of(vec![HorizonConfig::exact(Horizon::Steps(30))])),
+        ("exact 120", of(vec![HorizonConfig::exact(Horizon::Steps(120))])),
+        ("sampled 30", of(vec![HorizonConfig::sampled(Horizon::Steps(30))])),
+        ("sampled 360", of(vec![HorizonConfig::sampled(Horizon::Steps(360))])),
+        ("ladder of four", of(ladder())),
+        ("tracked", with(QuantileMethod::Tracked, Vec::new())),
+        ("blended", with(QuantileMethod::Blended, Vec::new())),
+        ("ladder, tracked", with(QuantileMethod::Tracked, ladder())),
+        ("availability", ForecasterConfig { availability: true, ..ForecasterConfig::default() }),
     ];
-    println!("{:<16} {:>8} {:>12}", "horizons", "ns", "state bytes");
+    println!("{:<16} {:>8} {:>12}", "parts", "ns", "state bytes");
     let values = series(VALUES);
-    for (name, horizons) in cases {
-        let config = ForecasterConfig { horizons, ..ForecasterConfig::default() };
+    for (name, config) in cases {
         let mut least = f64::INFINITY;
         let mut bytes = 0;
         for _ in 0..RUNS {

@@ -7,8 +7,8 @@
 //! Four types matter:
 //!
 //! - [`Battery`]: learns the values of one series and forecasts the next one.
-//! - [`Forecaster`]: a battery, with forecasts further ahead: of the mean of the next values, or of
-//!   one value ahead ([`Horizon`]).
+//! - [`Forecaster`]: a battery, with forecasts further ahead ([`Horizon`]), of the mean of the next
+//!   values or of one value, with quantiles, and with the probability that the next probe answers.
 //! - [`Forecast`]: the value expected next, its errors, and the method that made it.
 //! - [`Interval`]: the range that holds the next value with a given probability.
 //!
@@ -35,6 +35,7 @@
 
 extern crate alloc;
 
+mod age;
 mod availability;
 mod battery;
 mod forecast;

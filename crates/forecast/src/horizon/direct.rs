@@ -10,6 +10,7 @@ use super::candidates::{
 };
 use super::combination::HorizonRule;
 use super::pending::{IssuedForecast, PendingForecast, PendingForecasts};
+use super::quantiles::HorizonQuantiles;
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
 use crate::interval::FadingMean;
 use crate::scored_methods::ForecastScore;
@@ -58,6 +59,8 @@ struct Latest {
 struct KindState {
     rule: HorizonRule,
     intervals: HorizonIntervals,
+    /// `None` if the forecaster has no quantiles.
+    quantiles: Option<HorizonQuantiles>,
     scores: [ForecastScore; 2],
     /// Gain of the recent errors.
     recent_gain: f64,
@@ -79,9 +82,8 @@ pub(crate) struct Present {
 }
 
 impl DirectForecaster {
-    /// Creates a forecaster for a valid `config`. `levels` are levels of intervals that are
-    /// calibrated besides the usual ones.
-    pub(crate) fn new(config: HorizonConfig, levels: &[f64]) -> Self {
+    /// Creates a forecaster for a valid `config`.
+    pub(crate) fn new(config: HorizonConfig, calibration: &Calibration<'_>) -> Self {
         let (length, len_max) = match config.horizon {
             Horizon::Steps(steps) => (f64::from(steps), config.pending_max.min(steps)),
             Horizon::Seconds(seconds) => (seconds, config.pending_max),
@@ -91,8 +93,8 @@ impl DirectForecaster {
             Horizon::Seconds(_) => length / f64::from(len_max),
         };
         // A horizon in seconds starts anew when its number of values is known.
-        let kind = KindState::new(length, stride, levels);
-        let factors_len = 2 * kind.intervals.len();
+        let kind = KindState::new(length, stride, calibration);
+        let factors_len = 2 * kind.factors_len();
         Self {
             horizon: config.horizon,
             length,
@@ -186,7 +188,8 @@ impl DirectForecaster {
             let levels: Vec<f64> = self.kinds[0].intervals.levels().collect();
             let length = length.max(1.0);
             let stride = (length * self.stride / self.length).max(f64::from(self.values_min));
-            let kind = KindState::new(length, stride, &levels);
+            let has_quantiles = self.kinds[0].quantiles.is_some();
+            let kind = KindState::new(length, stride, &Calibration { levels: &levels, has_quantiles });
             self.kinds = [kind.clone(), kind];
         }
     }
@@ -203,7 +206,7 @@ impl DirectForecaster {
         let [mean, value] = &self.kinds;
         let halves = [mean, value].map(|kind| kind.intervals.factor(Interval::DEFAULT_LEVEL));
         let halves = core::array::from_fn(|of| halves[of].map(|factor| factor * latest.issued[of].scale));
-        self.pending.push(forecast, halves, mean.intervals.factors().chain(value.intervals.factors()));
+        self.pending.push(forecast, halves, mean.factors().chain(value.factors()));
         self.next_tick = key + self.stride;
         self.values_since_issue = 0;
     }
@@ -215,7 +218,7 @@ impl DirectForecaster {
         let is_mean_known = 0.0 < count && window.expected <= 2.0 * count;
         let is_value_known = window.key - forecast.due <= window.late_max;
         let targets = [is_mean_known.then(|| sum / count), is_value_known.then_some(window.value)];
-        let factors = self.pending.factors(slot).chunks_exact(self.kinds[0].intervals.len().max(1));
+        let factors = self.pending.factors(slot).chunks_exact(self.kinds[0].factors_len().max(1));
         for (of, ((kind, target), factors)) in self.kinds.iter_mut().zip(targets).zip(factors).enumerate() {
             if let Some(target) = target {
                 kind.learn(of, forecast, factors, target);
@@ -290,6 +293,15 @@ impl DirectForecaster {
         Some(factor * latest.issued[of as usize].scale)
     }
 
+    /// Distance of the quantile of `share` from the median forecast; `None` until it is calibrated,
+    /// and without quantiles.
+    pub(crate) fn quantile_offset(&self, of: HorizonOf, share: f64, present: &Present) -> Option<f64> {
+        let kind = &self.kinds[of as usize];
+        let quantiles = kind.quantiles.as_ref().filter(|_| kind.intervals.is_calibrated())?;
+        let latest = self.latest.unwrap_or_else(|| self.combined(present, false));
+        Some(quantiles.end(share) * latest.issued[of as usize].scale)
+    }
+
     /// Length in values; `None` while the period of a horizon in seconds is unknown.
     pub(crate) fn steps(&self, period_s: Option<f64>) -> Option<f64> {
         match self.horizon {
@@ -334,6 +346,14 @@ impl DirectForecaster {
     }
 }
 
+/// What is calibrated at a horizon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calibration<'a> {
+    /// Levels of intervals, besides the usual ones.
+    pub(crate) levels: &'a [f64],
+    pub(crate) has_quantiles: bool,
+}
+
 /// A window that ends with, or ended before, a value.
 #[derive(Clone, Copy, Debug)]
 struct Window {
@@ -347,13 +367,27 @@ struct Window {
 
 impl KindState {
     /// Starts a horizon of `length` values with a forecast every `stride` values.
-    fn new(length: f64, stride: f64, levels: &[f64]) -> Self {
+    fn new(length: f64, stride: f64, calibration: &Calibration<'_>) -> Self {
         Self {
             rule: HorizonRule::new(length, stride),
-            intervals: HorizonIntervals::new(length, stride, levels),
+            intervals: HorizonIntervals::new(length, stride, calibration.levels),
+            quantiles: calibration.has_quantiles.then(|| HorizonQuantiles::new(length, stride)),
             scores: [ForecastScore::default(); 2],
             recent_gain: 1.0 - exp2(-stride / RECENT_VALUES.max(RECENT_HORIZONS * length)),
         }
+    }
+
+    /// Half-widths of the intervals, and ends of the quantiles, in units of the scale; infinite until
+    /// enough errors are known.
+    fn factors(&self) -> impl Iterator<Item = f64> + '_ {
+        let is_known = self.intervals.is_calibrated();
+        let ends = self.quantiles.iter().flat_map(HorizonQuantiles::ends);
+        self.intervals.factors().chain(ends.map(move |end| if is_known { end } else { f64::INFINITY }))
+    }
+
+    /// Number of [`Self::factors`].
+    fn factors_len(&self) -> usize {
+        self.intervals.len() + if self.quantiles.is_some() { HorizonQuantiles::COUNT } else { 0 }
     }
 
     /// Scores a forecast on `target` and learns from it.
@@ -366,7 +400,11 @@ impl KindState {
             CandidateSet { origin: forecast.origin, unit: forecast.unit, offsets: shared(&forecast.offsets) };
         let bound = self.intervals.error_max();
         self.rule.learn(&set, &restored(&set, &forecast.offsets, of), issued, target, bound);
+        let (factors, ends) = factors.split_at(self.intervals.len().min(factors.len()));
         self.intervals.learn(issued.forecast[1] - target, issued.scale, factors);
+        if let Some(quantiles) = self.quantiles.as_mut().filter(|_| ends.iter().all(|end| end.is_finite())) {
+            quantiles.learn(target - issued.forecast[1], issued.scale, ends);
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 
 use libm::{exp, log, sqrt};
 
-use super::direct::{DirectForecaster, Present};
+use super::direct::{Calibration, DirectForecaster, Present};
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
 use crate::interval::laplace;
 use crate::method_sets::RecentValues;
 use crate::methods::window::SortedWindow;
 use crate::scored_methods::DynBattery;
-use crate::{Battery, Interval, Objective};
+use crate::{Battery, Interval, Objective, QuantileForecaster};
 
 /// Horizons in ascending order, and the times between values.
 #[derive(Clone, Debug)]
@@ -42,10 +42,10 @@ enum Place<'a> {
 
 impl Ladder {
     /// Creates a ladder of valid horizons. A horizon of one value is the forecast of the battery.
-    pub(crate) fn new(configs: &[HorizonConfig], levels: &[f64]) -> Self {
+    pub(crate) fn new(configs: &[HorizonConfig], calibration: &Calibration<'_>) -> Self {
         let kept = configs.iter().filter(|config| config.horizon != Horizon::Steps(1));
         Self {
-            horizons: kept.map(|config| DirectForecaster::new(*config, levels)).collect(),
+            horizons: kept.map(|config| DirectForecaster::new(*config, calibration)).collect(),
             present: None,
             latest_s: None,
             recent_periods: RecentValues::new(),
@@ -74,6 +74,13 @@ impl Ladder {
     /// The median of the last times between values (s); `None` before [`PERIODS_MIN`] are known.
     pub(crate) fn period_s(&self) -> Option<f64> {
         (PERIODS_MIN <= self.periods.len()).then(|| self.periods.median())
+    }
+
+    /// Time from the newest value to `time_s`, in seconds and in median periods; `None` if either
+    /// time is unknown, or if few periods are known.
+    pub(crate) fn elapsed(&self, time_s: f64) -> Option<(f64, f64)> {
+        let elapsed_s = self.latest_s.map(|latest_s| time_s - latest_s).filter(|s| s.is_finite())?;
+        self.period_s().map(|period_s| (elapsed_s, elapsed_s / period_s))
     }
 
     fn learn_period(&mut self, time_s: Option<f64>) {
@@ -124,34 +131,91 @@ impl Ladder {
             return battery.interval(level);
         }
         let center = self.forecast(battery, horizon, of, Objective::Absolute)?.value;
+        let half = self.half(battery, place, of, level)?;
+        Some(around(battery, center, half, level))
+    }
+
+    /// Interval at `level` of the value at `horizon`, which is not narrower than at shorter horizons,
+    /// and has a half-width of at least `half_min`.
+    pub(crate) fn aged_interval(
+        &self,
+        battery: &Battery,
+        horizon: Horizon,
+        level: f64,
+        half_min: f64,
+    ) -> Option<Interval> {
+        let of = HorizonOf::Value;
+        let center = self.forecast(battery, horizon, of, Objective::Absolute)?.value;
+        let place = self.place(horizon, |direct| direct.is_calibrated(of))?;
+        let steps = self.steps(horizon)?;
+        let present = self.present.as_ref()?;
+        let next = Rung { steps: 1.0, direct: None }.half(battery, present, of, level)?;
+        let mut half = self.half(battery, place, of, level)?.max(next).max(half_min);
+        for direct in &self.horizons {
+            if direct.steps(self.period_s()).is_some_and(|kept| kept < steps)
+                && let Some(shorter) = direct.half(of, level, present)
+            {
+                half = half.max(shorter);
+            }
+        }
+        Some(around(battery, center, half, level))
+    }
+
+    /// Half-width of the interval at `level` at `place`; `None` until it is calibrated.
+    fn half(&self, battery: &Battery, place: Place<'_>, of: HorizonOf, level: f64) -> Option<f64> {
         let present = self.present.as_ref()?;
         let half = |rung: Rung<'_>| rung.half(battery, present, of, level);
-        let half = match place {
+        Some(match place {
             Place::At(rung) => half(rung)?,
             Place::Between { shorter, longer, share } => log_between(half(shorter)?, half(longer)?, share),
             Place::Beyond { longest, steps } => {
-                let widest = BEYOND * laplace(level) * battery.inner().calibration().spread();
-                beyond(half(longest)?, steps / longest.steps, of, widest)
+                beyond(half(longest)?, steps / longest.steps, of, widest(battery, level))
+            }
+        })
+    }
+
+    /// Quantile of `share` of `of`; `None` until it is calibrated. `next` are the quantiles of the next
+    /// value.
+    pub(crate) fn quantile(
+        &self,
+        battery: &Battery,
+        next: &QuantileForecaster,
+        horizon: Horizon,
+        of: HorizonOf,
+        share: f64,
+    ) -> Option<f64> {
+        let place = self.place(horizon, |direct| direct.is_calibrated(of))?;
+        if let Place::At(Rung { direct: None, .. }) = place {
+            return next.quantile(share);
+        }
+        let center = self.forecast(battery, horizon, of, Objective::Absolute)?.value;
+        let present = self.present.as_ref()?;
+        let offset = |rung: Rung<'_>| match rung.direct {
+            Some(direct) => direct.quantile_offset(of, share, present),
+            None => Some(next.quantile(share)? - battery.forecast(Objective::Absolute)?.value),
+        };
+        let offset = match place {
+            Place::At(rung) => offset(rung)?,
+            Place::Between { shorter, longer, share } => {
+                let (shorter, longer) = (offset(shorter)?, offset(longer)?);
+                shorter + (longer - shorter) * share
+            }
+            Place::Beyond { longest, steps } => {
+                // All quantiles move away from the forecast as the ends of the usual interval do.
+                let level = Interval::DEFAULT_LEVEL;
+                let half = longest.half(battery, present, of, level)?;
+                let far = self.half(battery, Place::Beyond { longest, steps }, of, level)?;
+                offset(longest)? * if half > 0.0 { (far / half).min(STRETCH_MAX) } else { 1.0 }
             }
         };
-        let floor = battery.inner().calibration().floor();
-        let lower = center - half;
-        // The center is not below the floor.
-        Some(Interval { level, lower: if lower < floor { floor } else { lower }, upper: center + half })
+        let (floor, quantile) = (battery.inner().calibration().floor(), center + offset);
+        Some(if quantile < floor { floor } else { quantile })
     }
 
     /// Finds `horizon` among the kept horizons. Between two of them, and beyond the longest, only
     /// `known` horizons are used.
     fn place(&self, horizon: Horizon, known: impl Fn(&DirectForecaster) -> bool) -> Option<Place<'_>> {
-        let period_s = self.period_s();
-        let steps = match horizon {
-            Horizon::Steps(steps) => f64::from(steps),
-            // A time that holds the next value only is the next value.
-            Horizon::Seconds(seconds) => match seconds / period_s? {
-                steps if steps < NEXT_VALUE_STEPS => 1.0,
-                steps => steps,
-            },
-        };
+        let (steps, period_s) = (self.steps(horizon)?, self.period_s());
         let mut shorter = Rung { steps: 1.0, direct: None };
         if steps <= 1.0 {
             return Some(Place::At(shorter));
@@ -182,6 +246,18 @@ impl Ladder {
         })
     }
 
+    /// Length of `horizon` in values; `None` for a time without a known period.
+    fn steps(&self, horizon: Horizon) -> Option<f64> {
+        Some(match horizon {
+            Horizon::Steps(steps) => f64::from(steps),
+            // A time that holds the next value only is the next value.
+            Horizon::Seconds(seconds) => match seconds / self.period_s()? {
+                steps if steps < NEXT_VALUE_STEPS => 1.0,
+                steps => steps,
+            },
+        })
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.horizons) + self.horizons.iter().map(DirectForecaster::heap_bytes).sum::<usize>()
     }
@@ -201,18 +277,7 @@ impl Rung<'_> {
                 let methods = battery.inner().horizon_methods();
                 direct.forecast(of, objective as usize, present, &methods)
             }
-            None => Some(HorizonForecast {
-                value: next.value,
-                mse: next.mse,
-                mae: next.mae,
-                recent_mse: next.recent_mse,
-                recent_mae: next.recent_mae,
-                method: next.method,
-                weight: next.weight,
-                count: next.count,
-                scored: next.count.saturating_sub(1),
-                basis: HorizonBasis::Own,
-            }),
+            None => Some(next.into()),
         }
     }
 
@@ -260,6 +325,18 @@ fn log_between(shorter: f64, longer: f64, share: f64) -> f64 {
     exp(shorter + (longer - shorter) * share)
 }
 
+/// The interval with a half-width around `center`, which is not below the floor.
+fn around(battery: &Battery, center: f64, half: f64, level: f64) -> Interval {
+    let floor = battery.inner().calibration().floor();
+    let lower = center - half;
+    Interval { level, lower: if lower < floor { floor } else { lower }, upper: center + half }
+}
+
+/// Largest half-width beyond the longest known horizon.
+fn widest(battery: &Battery, level: f64) -> f64 {
+    BEYOND * laplace(level) * battery.inner().calibration().spread()
+}
+
 /// Half-width at `ratio` times the longest known horizon. A mean over a longer time varies less, but
 /// no error shows by how much. A value further ahead differs as after a random walk, up to the
 /// `widest` half-width.
@@ -273,6 +350,8 @@ fn beyond(half: f64, ratio: f64, of: HorizonOf, widest: f64) -> f64 {
     }
 }
 
+/// Largest factor by which quantiles move away from the forecast. This limit keeps products finite.
+const STRETCH_MAX: f64 = 1e6;
 /// Number of periods in the median; as for gaps.
 const PERIODS: usize = 31;
 const PERIODS_MIN: usize = 5;

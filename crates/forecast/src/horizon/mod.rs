@@ -7,14 +7,16 @@ mod combination;
 mod direct;
 mod ladder;
 mod pending;
+mod quantiles;
 mod regression;
 
 use core::fmt;
 
-use crate::Method;
 use crate::forecast::MethodLabel;
+use crate::{Forecast, Method};
 
 pub(crate) use candidates::OneStep;
+pub(crate) use direct::Calibration;
 pub(crate) use ladder::Ladder;
 
 /// How far ahead a forecast looks: a number of values, or a time.
@@ -111,6 +113,24 @@ pub struct HorizonForecast {
     pub scored: u64,
     /// The forecasts whose errors are given.
     pub basis: HorizonBasis,
+}
+
+impl From<Forecast> for HorizonForecast {
+    /// The forecast of the next value, as a forecast for a horizon of one value.
+    fn from(next: Forecast) -> Self {
+        Self {
+            value: next.value,
+            mse: next.mse,
+            mae: next.mae,
+            recent_mse: next.recent_mse,
+            recent_mae: next.recent_mae,
+            method: next.method,
+            weight: next.weight,
+            count: next.count,
+            scored: next.count.saturating_sub(1),
+            basis: HorizonBasis::Own,
+        }
+    }
 }
 
 impl HorizonForecast {

@@ -102,21 +102,26 @@ impl QuantileInputs {
         if quantile < self.floor { self.floor } else { quantile }
     }
 
-    /// Returns `quantiles` in ascending order and not below the floor: from the median outwards, a
-    /// quantile that crosses its neighbour takes the neighbour's place.
-    fn in_order(&self, mut quantiles: [f64; SHARE_COUNT]) -> [f64; SHARE_COUNT] {
-        for i in MEDIAN + 1..SHARE_COUNT {
-            if quantiles[i] < quantiles[i - 1] {
-                quantiles[i] = quantiles[i - 1];
-            }
-        }
-        for i in (0..MEDIAN).rev() {
-            if quantiles[i + 1] < quantiles[i] {
-                quantiles[i] = quantiles[i + 1];
-            }
-        }
-        quantiles.map(|quantile| self.above_floor(quantile))
+    /// Returns `quantiles` in ascending order and not below the floor.
+    fn in_order(&self, quantiles: [f64; SHARE_COUNT]) -> [f64; SHARE_COUNT] {
+        in_order(quantiles).map(|quantile| self.above_floor(quantile))
     }
+}
+
+/// Returns `quantiles` in ascending order: from the median outwards, a quantile that crosses its
+/// neighbour takes the neighbour's place.
+pub(crate) fn in_order(mut quantiles: [f64; SHARE_COUNT]) -> [f64; SHARE_COUNT] {
+    for i in MEDIAN + 1..SHARE_COUNT {
+        if quantiles[i] < quantiles[i - 1] {
+            quantiles[i] = quantiles[i - 1];
+        }
+    }
+    for i in (0..MEDIAN).rev() {
+        if quantiles[i + 1] < quantiles[i] {
+            quantiles[i] = quantiles[i + 1];
+        }
+    }
+    quantiles
 }
 
 impl QuantileForecaster {
@@ -197,7 +202,7 @@ impl QuantileForecaster {
 /// The quantile of `share`, between the quantiles of [`SHARES`] or beyond them: on a line over the
 /// share in the middle, and over the logarithm of the share of rarer values outside, because the
 /// quantiles of an exponential tail are linear in it.
-fn interpolated(quantiles: &[f64; SHARE_COUNT], share: f64) -> f64 {
+pub(crate) fn interpolated(quantiles: &[f64; SHARE_COUNT], share: f64) -> f64 {
     let above = SHARES.iter().position(|known| share <= *known).unwrap_or(SHARE_COUNT - 1).max(1);
     if share == SHARES[above] {
         return quantiles[above];
@@ -213,16 +218,16 @@ fn interpolated(quantiles: &[f64; SHARE_COUNT], share: f64) -> f64 {
 }
 
 /// Quantile of the Laplace distribution with the median 0 and the mean absolute value 1.
-fn laplace_quantile(share: f64) -> f64 {
+pub(crate) fn laplace_quantile(share: f64) -> f64 {
     if share <= 0.5 { log(2.0 * share) } else { -log(2.0 * (1.0 - share)) }
 }
 
 /// Shares of the quantiles that are calibrated individually, symmetric around the median.
-const SHARES: [f64; SHARE_COUNT] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
-const SHARE_COUNT: usize = 9;
+pub(crate) const SHARES: [f64; SHARE_COUNT] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
+pub(crate) const SHARE_COUNT: usize = 9;
 /// Index of the median in [`SHARES`].
 const MEDIAN: usize = 4;
 /// Largest distance from the forecast, in scales. This limit keeps products finite.
-const END_MAX: f64 = 1e6;
+pub(crate) const END_MAX: f64 = 1e6;
 /// Scales up to this one are not divided by, as in `docs/spec/full.md`.
-const SCALE_MIN: f64 = 1e-300;
+pub(crate) const SCALE_MIN: f64 = 1e-300;
