@@ -4,7 +4,9 @@
 mod horizon;
 mod number;
 mod print;
+mod quantiles;
 mod rows;
+mod summary;
 
 use std::convert::Infallible;
 use std::fs::{self, File, Metadata};
@@ -14,13 +16,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_forecast::{
-    BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonOf, Interval, LEVEL_RANGE, Preset, Rule,
+    BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonOf, Interval, LEVEL_RANGE,
+    Preset, QuantileMethod, Rule,
 };
 use barograph_study::input::{Format, InputError, Sample, SeriesReader};
 use barograph_study::plot::{PlotData, PlotLabels};
 use clap::ValueEnum;
 
 use self::horizon::{OfName, Target};
+use self::quantiles::Shares;
 use crate::problem::{Problem, draw, ended, is_same, shown};
 
 /// Arguments of `barograph forecast`.
@@ -47,6 +51,10 @@ pub(crate) struct Args {
     /// with --steps, adds the columns lower and upper.
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     pub(crate) interval: Option<f64>,
+    /// Also forecast quantiles: for each SHARE, 0.005 to 0.995, the number that this share of the
+    /// values should be below. With --steps, adds a column for each, such as q0.1.
+    #[arg(long, value_name = "SHARE,...", value_parser = quantiles::parse)]
+    pub(crate) quantiles: Option<Shares>,
     /// Draw the series, its median forecasts and the interval around them as SVG; the series itself
     /// is never overwritten.
     #[arg(long, value_name = "FILE.svg")]
@@ -206,9 +214,15 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     let level = args.level();
     let config = BatteryConfig { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
     let target = args.target();
-    let horizons = target.and_then(Target::config).into_iter().collect();
-    let mut forecaster =
-        Forecaster::new(&ForecasterConfig { battery: config, horizons }).map_err(Problem::input)?;
+    let shares = args.quantiles.clone().unwrap_or_default();
+    let horizons = match target {
+        Some(target) => target.config().into_iter().collect(),
+        None if args.steps || args.json => Vec::new(),
+        None => print::SUMMARY_HORIZONS.map(HorizonConfig::sampled).to_vec(),
+    };
+    let quantiles = (!shares.is_empty()).then_some(QuantileMethod::Blended);
+    let config = ForecasterConfig { battery: config, horizons, quantiles, ..ForecasterConfig::default() };
+    let mut forecaster = Forecaster::new(&config).map_err(Problem::input)?;
     let pipe = PipeWriter { out: io::stdout().lock(), may_close: args.plot.is_some(), is_closed: false };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, pipe);
     let mut plot_data = args.plot.as_ref().map(|_| PlotData::default());
@@ -216,7 +230,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     let mut last: Option<Sample> = None;
 
     if args.steps && !args.json {
-        rows::header(&mut out, args.interval.is_some())?;
+        rows::header(&mut out, args.interval.is_some(), &shares)?;
         flush_if(live, &mut out)?;
     }
     while let Some(sample) = reader.next() {
@@ -238,14 +252,17 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         }
         let observed = args.steps || plot_data.is_some();
         // If the input has no times, `time_s` is the number of values read.
-        let issued =
-            if observed { rows::Issued::before(&forecaster, target, level, sample.time_s) } else { None };
+        let issued = if observed {
+            rows::Issued::before(&forecaster, target, level, &shares, sample.time_s)
+        } else {
+            None
+        };
         forecaster.update_at(sample.value, sample.time_s)?;
         if let Some(plot_data) = &mut plot_data {
             plot_data.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
         }
         if let (true, Some(issued)) = (args.steps, issued) {
-            let row = rows::Row::new(sample, &issued, args.interval.is_some());
+            let row = rows::Row::new(sample, issued, args.interval.is_some());
             if args.json {
                 row.json(&mut out)?
             } else {

@@ -51,7 +51,7 @@ pub(super) fn parse(text: &str) -> Result<Horizon, String> {
 }
 
 /// Units of time, in seconds.
-const UNITS: [(&str, f64); 4] = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
+pub(super) const UNITS: [(&str, f64); 4] = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
 #[cfg(test)]
 mod tests {

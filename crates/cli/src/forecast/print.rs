@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use barograph_forecast::{
-    Battery, Forecast, Forecaster, Horizon, HorizonBasis, HorizonForecast, HorizonOf, Method, Objective,
-    SCORED_MIN_FOR_INTERVAL,
+    Battery, Forecast, Forecaster, Horizon, HorizonBasis, HorizonForecast, HorizonOf, Interval, Method,
+    Objective, SCORED_MIN_FOR_INTERVAL,
 };
 use barograph_study::input::Sample;
 use serde::Serialize;
@@ -12,7 +12,9 @@ use serde::Serialize;
 use super::Args;
 use super::horizon::Target;
 use super::number::{Exact, Short};
+use super::quantiles::{Quantiles, Shares};
 use super::rows::Ends;
+use super::summary;
 
 /// Forecast of the next value, with its errors and interval.
 #[derive(Serialize)]
@@ -26,12 +28,17 @@ pub(super) struct Answer<'a> {
     level: f64,
     #[serde(flatten)]
     ends: Ends,
+    #[serde(flatten)]
+    quantiles: Quantiles,
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Weights>,
     #[serde(skip_serializing_if = "Option::is_none")]
     horizon: Option<Ahead>,
     #[serde(skip_serializing_if = "Option::is_none")]
     lifetime: Option<Lifetime>,
+    /// The first line of the text.
+    #[serde(skip)]
+    summary: String,
     #[serde(skip)]
     last: f64,
     #[serde(skip)]
@@ -109,6 +116,8 @@ struct Ahead {
     median: Option<Next>,
     #[serde(flatten)]
     ends: Ends,
+    #[serde(flatten)]
+    quantiles: Quantiles,
     basis: &'static str,
 }
 
@@ -131,10 +140,12 @@ struct Lifetime {
     median: Option<Next>,
     #[serde(flatten)]
     ends: Ends,
+    #[serde(flatten)]
+    quantiles: Quantiles,
 }
 
 impl Ahead {
-    fn of(forecaster: &Forecaster, Target { horizon, of }: Target, level: f64) -> Self {
+    fn of(forecaster: &Forecaster, Target { horizon, of }: Target, level: f64, shares: &Shares) -> Self {
         let forecast = |objective| forecaster.forecast_over(horizon, of, objective);
         let (mean, median) = (forecast(Objective::Squared), forecast(Objective::Absolute));
         Self {
@@ -155,7 +166,14 @@ impl Ahead {
             mean: mean.map(Next::from),
             median: median.map(Next::from),
             ends: forecaster.interval_over(horizon, of, level).into(),
+            quantiles: shares.quantiles(|share| forecaster.quantile_over(horizon, of, share)),
         }
+    }
+
+    /// The same forecast under the names of a lifetime.
+    fn into_lifetime(self, seconds: f64) -> Lifetime {
+        let Self { scored, mean, median, ends, quantiles, .. } = self;
+        Lifetime { seconds, count: scored, mean, median, ends, quantiles }
     }
 
     /// What is forecast, as the title of a table.
@@ -190,38 +208,59 @@ fn weights(battery: &Battery, objective: Objective) -> Vec<Weight> {
 impl<'a> Answer<'a> {
     pub(super) fn of(forecaster: &Forecaster, last: Sample, args: &'a Args, counted: bool) -> Self {
         let battery = forecaster.battery();
-        let mean = battery.forecast(Objective::Squared);
-        let ahead = args.target().map(|target| Ahead::of(forecaster, target, args.level()));
-        let (horizon, lifetime) = match args.lifetime {
-            None => (ahead, None),
-            Some(seconds) => (
-                None,
-                ahead.map(|Ahead { scored, mean, median, ends, .. }| Lifetime {
-                    seconds,
-                    count: scored,
-                    mean,
-                    median,
-                    ends,
-                }),
-            ),
-        };
-        Self {
-            count: mean.map_or(0, |mean| mean.count),
+        let shares = args.quantiles.clone().unwrap_or_default();
+        let next = Horizon::Steps(1);
+        let mut answer = Self {
+            count: battery.forecast(Objective::Squared).map_or(0, |mean| mean.count),
             time_s: last.time_s,
             level: args.level(),
             ends: battery.interval(args.level()).into(),
-            mean: mean.map(Next::from),
+            quantiles: shares.quantiles(|share| forecaster.quantile_over(next, HorizonOf::Value, share)),
+            mean: battery.forecast(Objective::Squared).map(Next::from),
             median: battery.forecast(Objective::Absolute).map(Next::from),
             weights: args.weights.then(|| Weights {
                 mean: weights(battery, Objective::Squared),
                 median: weights(battery, Objective::Absolute),
             }),
-            horizon,
-            lifetime,
+            horizon: None,
+            lifetime: None,
+            summary: String::new(),
             last: last.value,
             unit: &args.unit,
             counted,
+        };
+        answer.summary = answer.sentence(&summary::label(None), answer.median.as_ref(), answer.ends);
+        let target = args.target().or_else(|| if counted { None } else { usual_target(forecaster) });
+        let Some(target) = target.filter(|target| target.horizon != next || args.horizon.is_some()) else {
+            return answer;
+        };
+        let ahead = Ahead::of(forecaster, target, args.level(), &shares);
+        if target.horizon != next {
+            answer.summary.push(' ');
+            let label = summary::label(Some(target));
+            answer.summary += &answer.sentence(&label, ahead.median.as_ref(), ahead.ends);
         }
+        match args.lifetime {
+            Some(seconds) => answer.lifetime = Some(ahead.into_lifetime(seconds)),
+            None if args.horizon.is_some() => answer.horizon = Some(ahead),
+            None => {}
+        }
+        answer
+    }
+
+    /// A sentence with a forecast and the interval around it.
+    fn sentence(&self, label: &str, median: Option<&Next>, ends: Ends) -> String {
+        match median {
+            None => format!("{label}: no forecast yet."),
+            Some(Next { value, calibrating, .. }) => {
+                summary::sentence(label, *value, &self.unit_text(), self.level, ends, calibrating)
+            }
+        }
+    }
+
+    /// The unit after a number.
+    fn unit_text(&self) -> String {
+        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
     }
 
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
@@ -230,25 +269,39 @@ impl<'a> Answer<'a> {
     }
 
     pub(super) fn text(&self, out: &mut impl Write) -> io::Result<()> {
-        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        writeln!(out, "{}", self.summary)?;
         let values = if self.count == 1 { "value" } else { "values" };
-        write!(out, "{} {values}, the last {}{unit}", self.count, Short(self.last))?;
+        write!(out, "{} {values}, the last {}{}", self.count, Short(self.last), self.unit_text())?;
         if self.counted {
             writeln!(out)?
         } else {
             writeln!(out, " at {} s", Exact(self.time_s))?
         }
         self.table(out, "The next value", self.mean.as_ref(), self.median.as_ref(), self.ends)?;
+        self.quantile_line(out, &self.quantiles)?;
         if let Some(ahead) = &self.horizon {
             self.table(out, &ahead.title(), ahead.mean.as_ref(), ahead.median.as_ref(), ahead.ends)?;
+            self.quantile_line(out, &ahead.quantiles)?;
         }
         if let Some(lifetime) = &self.lifetime {
             let title = format!("The mean of the next {} s", Exact(lifetime.seconds));
             self.table(out, &title, lifetime.mean.as_ref(), lifetime.median.as_ref(), lifetime.ends)?;
+            self.quantile_line(out, &lifetime.quantiles)?;
         }
         match &self.weights {
             None => Ok(()),
             Some(weights) => weights.text(out),
+        }
+    }
+
+    /// Writes the quantiles that are calibrated.
+    fn quantile_line(&self, out: &mut impl Write, quantiles: &Quantiles) -> io::Result<()> {
+        for (i, (share, value)) in quantiles.known().enumerate() {
+            write!(out, "{}q{share} {}", if i == 0 { "  quantiles: " } else { ", " }, Short(value))?;
+        }
+        match quantiles.known().next() {
+            None => Ok(()),
+            Some(_) => writeln!(out, "{}", self.unit_text()),
         }
     }
 
@@ -275,14 +328,8 @@ impl<'a> Answer<'a> {
         match ends {
             Ends { lower: Some(lower), upper: Some(upper) } => {
                 let percent = Short(self.level * 100.0);
-                let space = if self.unit.is_empty() { "" } else { " " };
-                writeln!(
-                    out,
-                    "  {percent} % interval around the median: {} to {}{space}{}",
-                    Short(lower),
-                    Short(upper),
-                    self.unit
-                )
+                let (lower, upper, unit) = (Short(lower), Short(upper), self.unit_text());
+                writeln!(out, "  {percent} % interval around the median: {lower} to {upper}{unit}")
             }
             Ends { .. } => {
                 writeln!(out, "  Interval: calibrating ({} forecasts scored).", median.calibrating)
@@ -290,6 +337,26 @@ impl<'a> Answer<'a> {
         }
     }
 }
+
+/// The longest of [`SUMMARY_HORIZONS`] that has an interval and holds more than the next value.
+fn usual_target(forecaster: &Forecaster) -> Option<Target> {
+    let of = HorizonOf::Mean;
+    let has_interval = |horizon: &Horizon| {
+        let is_own = forecaster
+            .forecast_over(*horizon, of, Objective::Absolute)
+            .is_some_and(|forecast| forecast.basis == HorizonBasis::Own && forecast.scored != 0);
+        is_own && forecaster.interval_over(*horizon, of, Interval::DEFAULT_LEVEL).is_some()
+    };
+    let period_s = forecaster.period_s()?;
+    let is_longer = |horizon: &Horizon| matches!(horizon, Horizon::Seconds(s) if 2.0 * period_s <= *s);
+    let horizon = SUMMARY_HORIZONS.into_iter().filter(is_longer).find(has_interval)?;
+    Some(Target { horizon, of })
+}
+
+/// Horizons for the first line of a text, if none was requested: an hour, and shorter ones for series
+/// that are too short for an hour.
+pub(super) const SUMMARY_HORIZONS: [Horizon; 3] =
+    [Horizon::Seconds(3600.0), Horizon::Seconds(600.0), Horizon::Seconds(60.0)];
 
 /// Writes one line of the table of forecasts.
 fn line(

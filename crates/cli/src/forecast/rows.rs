@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::horizon::Target;
 use super::number::Exact;
+use super::quantiles::{Quantiles, Shares};
 
 /// The forecasts for one row, made before its value was read.
 pub(super) struct Issued {
@@ -17,6 +18,7 @@ pub(super) struct Issued {
     pub(super) median: Predicted,
     /// Interval around the median forecast.
     pub(super) interval: Option<Interval>,
+    quantiles: Quantiles,
 }
 
 /// One forecast, of the next value or for a horizon.
@@ -47,6 +49,7 @@ impl Issued {
         forecaster: &Forecaster,
         target: Option<Target>,
         level: f64,
+        shares: &Shares,
         time_s: f64,
     ) -> Option<Self> {
         match target.filter(|target| target.horizon != Horizon::Steps(1)) {
@@ -57,6 +60,7 @@ impl Issued {
                     mean: forecast(Objective::Squared)?,
                     median: forecast(Objective::Absolute)?,
                     interval: battery.interval_at(level, time_s),
+                    quantiles: shares.quantiles(|share| forecaster.quantile_at(share, time_s)),
                 })
             }
             Some(Target { horizon, of }) => {
@@ -66,6 +70,7 @@ impl Issued {
                     mean: forecast(Objective::Squared)?,
                     median: forecast(Objective::Absolute)?,
                     interval: forecaster.interval_over(horizon, of, level),
+                    quantiles: shares.quantiles(|share| forecaster.quantile_over(horizon, of, share)),
                 })
             }
         }
@@ -73,9 +78,11 @@ impl Issued {
 }
 
 /// Writes the header line of the steps.
-pub(super) fn header(out: &mut impl Write, interval: bool) -> io::Result<()> {
+pub(super) fn header(out: &mut impl Write, interval: bool, shares: &Shares) -> io::Result<()> {
     out.write_all(b"index,time_s,value,mse_forecast,mse_error,mse_method,mae_forecast,mae_error,mae_method")?;
-    out.write_all(if interval { b",lower,upper\n" } else { b"\n" })
+    out.write_all(if interval { b",lower,upper" } else { b"" })?;
+    shares.header(out)?;
+    out.write_all(b"\n")
 }
 
 /// One step: a value, and the forecasts of this value from the values before.
@@ -95,6 +102,8 @@ pub(super) struct Row {
     mae_method: &'static str,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     ends: Option<Ends>,
+    #[serde(flatten)]
+    quantiles: Quantiles,
 }
 
 /// Ends of the interval, for two columns; both are `None` until the interval is calibrated.
@@ -111,7 +120,7 @@ impl From<Option<Interval>> for Ends {
 }
 
 impl Row {
-    pub(super) fn new(sample: Sample, issued: &Issued, interval: bool) -> Self {
+    pub(super) fn new(sample: Sample, issued: Issued, interval: bool) -> Self {
         Self {
             index: issued.mean.count,
             time_s: sample.time_s,
@@ -123,6 +132,7 @@ impl Row {
             mae_error: issued.median.mae,
             mae_method: issued.median.method.0,
             ends: interval.then(|| issued.interval.into()),
+            quantiles: issued.quantiles,
         }
     }
 
@@ -142,12 +152,14 @@ impl Row {
             self.mae_method,
         )?;
         match self.ends {
-            None => out.write_all(b"\n"),
+            None => {}
             Some(Ends { lower: Some(lower), upper: Some(upper) }) => {
-                writeln!(out, ",{},{}", exact(lower), exact(upper))
+                write!(out, ",{},{}", exact(lower), exact(upper))?
             }
-            Some(_) => out.write_all(b",,\n"),
+            Some(_) => out.write_all(b",,")?,
         }
+        self.quantiles.csv(out)?;
+        out.write_all(b"\n")
     }
 
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {

@@ -150,6 +150,9 @@ fn bad_usage_exits_with_2() {
         (&["--horizon", "5", "--of", "median"], "possible values: mean, value"),
         (&["--of", "value"], "--horizon <N|TIME>"),
         (&["--horizon", "5", "--plot", "drawing.svg"], "cannot be used with"),
+        (&["--quantiles", "0.1,1"], "numbers from 0.005 to 0.995 with commas between them"),
+        (&["--quantiles", "0.1,"], "numbers from 0.005 to 0.995 with commas between them"),
+        (&["--quantiles", "0.5,0.50"], "0.5 is given twice"),
         (&["--horizon", "10m"], "the input has no times; pass a number of values to --horizon"),
         (&["--preset", "best"], "possible values: nws, classic, full, lean"),
         (&["--select", "best"], "possible values: two-level, two-selectors, blend, mse, mae"),
@@ -359,7 +362,9 @@ fn names_and_units_with_control_characters_stay_on_their_line() {
 
     std::fs::write(&series, "0,5\n1,6\n").unwrap();
     let output = command(&["--unit", "m\n\u{7}s", "--plot"]).arg(&plot).arg(&series).output().unwrap();
-    assert!(text(&output.stdout).starts_with("2 values, the last 6 ms at 1 s\n"), "{}", text(&output.stdout));
+    let first =
+        "Next: 6 ms (no interval yet: 1 of 10 forecasts scored).\n2 values, the last 6 ms at 1 s\n";
+    assert!(text(&output.stdout).starts_with(first), "{}", text(&output.stdout));
     let svg = std::fs::read_to_string(&plot).unwrap();
     assert!(svg.contains("value (ms)"), "{svg}");
     assert!(!svg.contains(|c: char| c != '\n' && c.is_control()), "{svg:?}");

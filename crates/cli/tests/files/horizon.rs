@@ -1,4 +1,4 @@
-//! Tests of `barograph forecast --horizon` on files.
+//! Tests of `barograph forecast` on files: horizons, quantiles, and the first line of the answer.
 
 use std::fmt::Write as _;
 use std::process::Output;
@@ -120,4 +120,90 @@ fn the_answer_has_the_horizon_in_values_or_in_seconds() {
     assert!(text(&printed).contains("There is a forecast, but no error yet"), "{}", text(&printed));
     let printed = filed(&["--horizon", "30s"], b"0,5\n1,6\n").stdout;
     assert!(text(&printed).contains("no forecast yet, because few times"), "{}", text(&printed));
+}
+
+/// The columns before those of the quantiles are the same as without quantiles.
+#[test]
+fn quantiles_have_a_column_each_after_the_others() {
+    let (csv, shares) = (series(400, 10), "0.9,0.1,0.50,0.03");
+    for horizon in [&[][..], &["--horizon", "1"], &["--horizon", "5"], &["--horizon", "60s", "--of", "value"]]
+    {
+        for interval in [&[][..], &["--interval", "0.8"]] {
+            let plain = [&["--steps"], horizon, interval].concat();
+            let with = [&plain[..], &["--quantiles", shares]].concat();
+            let [plain, table] = [&plain, &with].map(|arguments| filed(arguments, csv.as_bytes()).stdout);
+            let objects = filed(&[&with[..], &["--json"]].concat(), csv.as_bytes()).stdout;
+            let mut lines = text(&table).lines();
+            let header = format!("{},q0.9,q0.1,q0.5,q0.03", text(&plain).lines().next().unwrap());
+            assert_eq!(lines.next().unwrap(), header);
+            let mut calibrated = 0;
+            for ((plain, line), object) in text(&plain).lines().skip(1).zip(lines).zip(text(&objects).lines())
+            {
+                let cells = line.strip_prefix(plain).unwrap_or_else(|| panic!("{line} begins with {plain}"));
+                let quantiles: Vec<f64> = cells.split(',').filter_map(|cell| cell.parse().ok()).collect();
+                let object: serde_json::Value = serde_json::from_str(object).unwrap();
+                let names = ["q0.9", "q0.1", "q0.5", "q0.03"];
+                if let [high, low, middle, least] = quantiles[..] {
+                    assert!(least <= low && low <= middle && middle <= high, "{line}");
+                    assert_eq!(names.map(|name| object[name].as_f64().unwrap()), [high, low, middle, least]);
+                    calibrated += 1;
+                } else {
+                    assert_eq!(cells, ",,,,", "{line}");
+                    assert!(names.iter().all(|name| object[name].is_null()), "{object}");
+                }
+            }
+            assert!(calibrated > 350, "{calibrated} rows with quantiles, {with:?}");
+        }
+    }
+}
+
+#[test]
+fn the_answer_has_quantiles_of_the_next_value_and_at_the_horizon() {
+    let csv = series(300, 10);
+    let arguments = ["--quantiles", "0.1,0.9", "--horizon", "30"];
+    let answer = filed(&[&["--json"][..], &arguments].concat(), csv.as_bytes()).stdout;
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    for ends in [&answer, &answer["horizon"]] {
+        assert!(ends["q0.1"].as_f64().unwrap() < ends["q0.9"].as_f64().unwrap(), "{answer}");
+    }
+    let printed = filed(&[&["--unit", "ms"][..], &arguments].concat(), csv.as_bytes()).stdout;
+    let lines: Vec<&str> =
+        text(&printed).lines().filter(|line| line.starts_with("  quantiles: q0.1 ")).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains(", q0.9 ") && line.ends_with(" ms")));
+    let young = filed(&arguments, b"0,5\n1,6\n").stdout;
+    assert!(!text(&young).contains("quantiles"), "{}", text(&young));
+}
+
+#[test]
+fn the_first_line_is_the_answer() {
+    let first = |arguments: &[&str], input: &str| -> String {
+        text(&filed(arguments, input.as_bytes()).stdout).lines().next().unwrap().to_owned()
+    };
+    let every_10_s = series(1500, 10);
+    let line = first(&["--unit", "ms"], &every_10_s);
+    let [next, hour] = line.split_inclusive(").").collect::<Vec<_>>()[..] else { panic!("{line}") };
+    assert!(next.starts_with("Next: ") && hour.starts_with(" Next hour: "), "{line}");
+    for sentence in [next, hour] {
+        let (value, interval) = sentence.split_once(" ms (90 %: ").unwrap();
+        let value = value.rsplit(' ').next().unwrap();
+        let (lower, upper) = interval.strip_suffix(").").unwrap().split_once('–').unwrap();
+        let [value, lower, upper] = [value, lower, upper].map(|text| text.parse::<f64>().unwrap());
+        assert!(lower <= value && value <= upper, "{line}");
+    }
+    // Too short for the mean of an hour; too slow for any of the usual horizons; without times.
+    assert!(first(&[], &series(300, 10)).contains(". Next 10 minutes: "));
+    for input in [
+        series(300, 86_400),
+        series(300, 10).lines().skip(1).map(|l| l[l.find(',').unwrap() + 1..].to_owned() + "\n").collect(),
+    ] {
+        let line = first(&[], &input);
+        assert!(line.starts_with("Next: ") && line.matches(':').count() == 2, "{line}");
+    }
+    // The level and the horizon of the command line.
+    let line = first(&["--interval", "0.5", "--horizon", "30", "--of", "value"], &every_10_s);
+    assert!(line.contains(" (50 %: ") && line.contains("). In 30 values: "), "{line}");
+    assert!(first(&["--lifetime", "120"], &every_10_s).contains("). Next 2 minutes: "));
+    let line = first(&["--horizon", "30"], "0,5\n1,6\n");
+    assert!(line.ends_with(" (no interval yet: 0 forecasts scored)."), "{line}");
+    assert!(first(&["--horizon", "30s"], "0,5\n1,6\n").ends_with(" Next 30 seconds: no forecast yet."));
 }
