@@ -1,8 +1,12 @@
-//! `Forecaster`: a battery of methods over one series.
+//! `Forecaster`: a battery of methods over one series, with forecasts further ahead and quantiles.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use barograph_forecast::{Battery, BatteryConfig, LEVEL_RANGE, Method, Objective, Preset, Rule};
+use barograph_forecast::{
+    BatteryConfig, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf,
+    LEVEL_RANGE, Method, Objective, Preset, QUANTILE_RANGE, QuantileMethod, Rule,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -13,17 +17,23 @@ use crate::values::values;
 /// A battery of forecasting methods over one series, and the rule that combines them.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Forecaster {
-    inner: Mutex<Battery>,
+    inner: Mutex<barograph_forecast::Forecaster>,
 }
 
 #[pymethods]
 impl Forecaster {
     #[new]
     #[pyo3(
-        signature = (preset="full", rule=None, levels=Vec::new()),
-        text_signature = "(preset='full', rule=None, levels=())"
+        signature = (preset="full", rule=None, levels=Vec::new(), horizons=Vec::new(), quantiles=None),
+        text_signature = "(preset='full', rule=None, levels=(), horizons=(), quantiles=None)"
     )]
-    fn new(preset: &str, rule: Option<&str>, levels: Vec<f64>) -> PyResult<Self> {
+    fn new(
+        preset: &str,
+        rule: Option<&str>,
+        levels: Vec<f64>,
+        horizons: Vec<Bound<'_, PyAny>>,
+        quantiles: Option<&str>,
+    ) -> PyResult<Self> {
         for &level in &levels {
             in_range(level)?;
         }
@@ -35,7 +45,16 @@ impl Forecaster {
             (None, Preset::Nws) => Rule::TwoLevel,
             (None, Preset::Classic) => Rule::TwoSelectors,
         };
-        Ok(Self { inner: Mutex::new(Battery::new(&BatteryConfig { preset, rule, levels })) })
+        let horizons = horizons.iter().map(|horizon| Ok(HorizonConfig::exact(horizon_of(horizon)?)));
+        let config = ForecasterConfig {
+            battery: BatteryConfig { preset, rule, levels },
+            horizons: horizons.collect::<PyResult<_>>()?,
+            quantiles: quantiles.map(quantiles_named).transpose()?,
+            ..ForecasterConfig::default()
+        };
+        let forecaster = barograph_forecast::Forecaster::new(&config);
+        let forecaster = forecaster.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self { inner: Mutex::new(forecaster) })
     }
 
     /// Learns a value, or all values of a sequence, an array or an iterator, in order. If a value
@@ -51,8 +70,8 @@ impl Forecaster {
         let values = values(series)?;
         let times = times_of(times, values.len())?;
         py.detach(|| {
-            let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            values.into_iter().zip(times).for_each(|(value, time_s)| learn(&mut battery, value, time_s));
+            let mut forecaster = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            values.into_iter().zip(times).for_each(|(value, time_s)| learn(&mut forecaster, value, time_s));
         });
         Ok(())
     }
@@ -71,10 +90,11 @@ impl Forecaster {
         let values = values(series)?;
         let times = times_of(times, values.len())?;
         let issued: Vec<f64> = py.detach(|| {
-            let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut forecaster = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let step = |(value, time_s)| {
-                let issued = forecast_of(&battery, loss, time_s).map_or(f64::NAN, |forecast| forecast.value);
-                learn(&mut battery, value, time_s);
+                let issued =
+                    forecast_of(&forecaster, loss, time_s).map_or(f64::NAN, |forecast| forecast.value);
+                learn(&mut forecaster, value, time_s);
                 issued
             };
             values.into_iter().zip(times).map(step).collect()
@@ -83,50 +103,100 @@ impl Forecaster {
     }
 
     /// Returns the forecast of the next value, or of the value at the time `at` (seconds); None
-    /// before the first value. It is the mean, or with loss="absolute" the median.
-    #[pyo3(signature = (loss="squared", at=None))]
-    fn forecast(&self, py: Python<'_>, loss: &str, at: Option<f64>) -> PyResult<Option<Forecast>> {
-        let loss = loss_named(loss)?;
-        Ok(forecast_of(&self.battery(py), loss, at).map(|inner| Forecast { inner }))
+    /// before the first value. It is the mean, or with loss="absolute" the median. With `horizon`, a
+    /// number of values or a timedelta, it is the forecast of the mean of the values until then, or
+    /// with of="value" of the value then; None also for a timedelta without five known times between
+    /// values.
+    #[pyo3(signature = (loss="squared", at=None, horizon=None, of="mean"))]
+    fn forecast(
+        &self,
+        py: Python<'_>,
+        loss: &str,
+        at: Option<f64>,
+        horizon: Option<&Bound<'_, PyAny>>,
+        of: &str,
+    ) -> PyResult<Option<Forecast>> {
+        let (loss, target) = (loss_named(loss)?, target_of(at, horizon, of)?);
+        let forecaster = self.forecaster(py);
+        let inner = match target {
+            Some((horizon, of)) => forecaster.forecast_over(horizon, of, loss),
+            None => forecast_of(&forecaster, loss, at).map(HorizonForecast::from),
+        };
+        Ok(inner.map(|inner| Forecast { inner }))
     }
 
     /// Returns the interval around the median that holds the next value with probability `level`
-    /// (0.01 to 0.999), or None until ten forecasts were scored.
-    #[pyo3(signature = (level=0.9, at=None))]
-    fn interval(&self, py: Python<'_>, level: f64, at: Option<f64>) -> PyResult<Option<Interval>> {
+    /// (0.01 to 0.999), or None until ten forecasts were scored. With `horizon` and `of`, it holds
+    /// what `forecast` forecasts for them.
+    #[pyo3(signature = (level=0.9, at=None, horizon=None, of="mean"))]
+    fn interval(
+        &self,
+        py: Python<'_>,
+        level: f64,
+        at: Option<f64>,
+        horizon: Option<&Bound<'_, PyAny>>,
+        of: &str,
+    ) -> PyResult<Option<Interval>> {
         in_range(level)?;
-        let battery = self.battery(py);
-        let interval = match at {
-            Some(time_s) => battery.interval_at(level, time_s),
-            None => battery.interval(level),
+        let target = target_of(at, horizon, of)?;
+        let forecaster = self.forecaster(py);
+        let interval = match (target, at) {
+            (Some((horizon, of)), _) => forecaster.interval_over(horizon, of, level),
+            (None, Some(time_s)) => forecaster.battery().interval_at(level, time_s),
+            (None, None) => forecaster.battery().interval(level),
         };
         Ok(interval.map(|inner| Interval { inner }))
     }
 
+    /// Returns the number that the next value stays below with probability `share` (0.005 to 0.995),
+    /// calibrated on its own side of the forecast; None until ten forecasts were scored, and without
+    /// `quantiles`. With `horizon` and `of`, it is a quantile of what `forecast` forecasts for them.
+    #[pyo3(signature = (share, at=None, horizon=None, of="mean"))]
+    fn quantile(
+        &self,
+        py: Python<'_>,
+        share: f64,
+        at: Option<f64>,
+        horizon: Option<&Bound<'_, PyAny>>,
+        of: &str,
+    ) -> PyResult<Option<f64>> {
+        if !QUANTILE_RANGE.contains(&share) {
+            let (least, most) = (QUANTILE_RANGE.start(), QUANTILE_RANGE.end());
+            return Err(PyValueError::new_err(format!("share must be from {least} to {most}, not {share}")));
+        }
+        let target = target_of(at, horizon, of)?;
+        let forecaster = self.forecaster(py);
+        Ok(match (target, at) {
+            (Some((horizon, of)), _) => forecaster.quantile_over(horizon, of, share),
+            (None, Some(time_s)) => forecaster.quantile_at(share, time_s),
+            (None, None) => forecaster.quantile_over(Horizon::Steps(1), HorizonOf::Value, share),
+        })
+    }
+
     /// Returns every method with its own forecast of the next value; empty before the first value.
     fn method_forecasts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        by_name(py, self.battery(py).method_forecasts())
+        by_name(py, self.forecaster(py).battery().method_forecasts())
     }
 
     /// Returns every method with its weight (0 to 1, sum 1); empty before the first value.
     #[pyo3(signature = (loss="squared"))]
     fn weights<'py>(&self, py: Python<'py>, loss: &str) -> PyResult<Bound<'py, PyDict>> {
         let loss = loss_named(loss)?;
-        by_name(py, self.battery(py).weights(loss))
+        by_name(py, self.forecaster(py).battery().weights(loss))
     }
 }
 
 impl Forecaster {
-    fn battery(&self, py: Python<'_>) -> MutexGuard<'_, Battery> {
+    fn forecaster(&self, py: Python<'_>) -> MutexGuard<'_, barograph_forecast::Forecaster> {
         self.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The forecast of the next value, with the errors of the forecasts issued so far (None until one
-/// is scored).
+/// A forecast, with the errors of the forecasts that were issued for the same horizon so far (None
+/// until one is scored).
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Forecast {
-    inner: barograph_forecast::Forecast,
+    inner: HorizonForecast,
 }
 
 #[pymethods]
@@ -140,31 +210,33 @@ impl Forecast {
     /// Mean squared error, in the unit squared.
     #[getter]
     fn mse(&self) -> Option<f64> {
-        self.scored(self.inner.mse)
+        self.known(self.inner.mse)
     }
 
     /// Mean absolute error, in the series' unit.
     #[getter]
     fn mae(&self) -> Option<f64> {
-        self.scored(self.inner.mae)
+        self.known(self.inner.mae)
     }
 
-    /// Mean squared error in which old errors fade (half-life 100 values), in the unit squared.
+    /// Mean squared error in which old errors fade (half-life 100 values or ten horizons), in the unit
+    /// squared.
     #[getter]
     fn recent_mse(&self) -> Option<f64> {
-        self.scored(self.inner.recent_mse)
+        self.known(self.inner.recent_mse)
     }
 
-    /// Mean absolute error in which old errors fade (half-life 100 values), in the series' unit.
+    /// Mean absolute error in which old errors fade (half-life 100 values or ten horizons), in the
+    /// series' unit.
     #[getter]
     fn recent_mae(&self) -> Option<f64> {
-        self.scored(self.inner.recent_mae)
+        self.known(self.inner.recent_mae)
     }
 
     /// The square root of `mse`, in the series' unit.
     #[getter]
     fn rmse(&self) -> Option<f64> {
-        self.scored(self.inner.mse.sqrt())
+        self.known(self.inner.mse.sqrt())
     }
 
     /// The method that made the forecast; in a blend, the one with the largest weight.
@@ -191,6 +263,23 @@ impl Forecast {
         self.inner.count
     }
 
+    /// Number of forecasts that were scored.
+    #[getter]
+    fn scored(&self) -> u64 {
+        self.inner.scored
+    }
+
+    /// Whether the errors are those of forecasts for this horizon ("own"), or if the horizon is not
+    /// kept, interpolated ("between") or those of the longest one ("beyond").
+    #[getter]
+    fn basis(&self) -> &'static str {
+        match self.inner.basis {
+            HorizonBasis::Own => "own",
+            HorizonBasis::Between { .. } => "between",
+            HorizonBasis::Beyond { .. } => "beyond",
+        }
+    }
+
     fn __repr__(&self) -> String {
         let rmse = self.rmse().map_or_else(|| "None".to_owned(), |rmse| rmse.to_string());
         let inner = &self.inner;
@@ -204,8 +293,8 @@ impl Forecast {
 }
 
 impl Forecast {
-    fn scored(&self, error: f64) -> Option<f64> {
-        self.inner.is_scored().then_some(error)
+    fn known(&self, error: f64) -> Option<f64> {
+        (self.inner.scored != 0).then_some(error)
     }
 }
 
@@ -251,24 +340,54 @@ fn times_of(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<Opti
     Err(PyValueError::new_err(format!("expected {count} times, one for each value, found {}", times.len())))
 }
 
-fn learn(battery: &mut Battery, value: f64, time_s: Option<f64>) {
+fn learn(forecaster: &mut barograph_forecast::Forecaster, value: f64, time_s: Option<f64>) {
     let updated = match time_s {
-        Some(time_s) => battery.update_at(value, time_s),
-        None => battery.update(value),
+        Some(time_s) => forecaster.update_at(value, time_s),
+        None => forecaster.update(value),
     };
     updated.expect("values() returns only values that a battery accepts");
 }
 
 /// The battery's forecast for a value at `time_s`, or for the next value.
 fn forecast_of(
-    battery: &Battery,
+    forecaster: &barograph_forecast::Forecaster,
     loss: Objective,
     time_s: Option<f64>,
 ) -> Option<barograph_forecast::Forecast> {
     match time_s {
-        Some(time_s) => battery.forecast_at(loss, time_s),
-        None => battery.forecast(loss),
+        Some(time_s) => forecaster.battery().forecast_at(loss, time_s),
+        None => forecaster.battery().forecast(loss),
     }
+}
+
+/// What to forecast at a horizon; `None` if no horizon is given.
+fn target_of(
+    at: Option<f64>,
+    horizon: Option<&Bound<'_, PyAny>>,
+    of: &str,
+) -> PyResult<Option<(Horizon, HorizonOf)>> {
+    let of = match of {
+        "mean" => HorizonOf::Mean,
+        "value" => HorizonOf::Value,
+        _ => return Err(PyValueError::new_err(format!("of must be 'mean' or 'value', not '{of}'"))),
+    };
+    match (at, horizon) {
+        (Some(_), Some(_)) => Err(PyValueError::new_err("pass either at or horizon, not both")),
+        (_, horizon) => Ok(horizon.map(horizon_of).transpose()?.map(|horizon| (horizon, of))),
+    }
+}
+
+/// A horizon from a number of values or a `timedelta`.
+fn horizon_of(given: &Bound<'_, PyAny>) -> PyResult<Horizon> {
+    let horizon = if let Ok(steps) = given.extract::<u32>() {
+        Horizon::Steps(steps)
+    } else if let Ok(time) = given.extract::<Duration>() {
+        Horizon::Seconds(time.as_secs_f64())
+    } else {
+        let message = format!("a horizon must be a number of values or a timedelta, not {}", given.repr()?);
+        return Err(PyValueError::new_err(message));
+    };
+    horizon.checked().map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Converts `values` to the kind of `given`: a NumPy array if it is one, else a list.
@@ -325,6 +444,14 @@ fn rule_named(name: &str) -> PyResult<Rule> {
             let expected = "'blend', 'two-level', 'two-selectors', 'mse' or 'mae'";
             Err(PyValueError::new_err(format!("rule must be {expected}, not '{name}'")))
         }
+    }
+}
+
+fn quantiles_named(name: &str) -> PyResult<QuantileMethod> {
+    match name {
+        "blended" => Ok(QuantileMethod::Blended),
+        "tracked" => Ok(QuantileMethod::Tracked),
+        _ => Err(PyValueError::new_err(format!("quantiles must be 'blended' or 'tracked', not '{name}'"))),
     }
 }
 

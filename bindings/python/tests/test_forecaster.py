@@ -1,6 +1,7 @@
 import array
 import math
 import threading
+from datetime import timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -180,3 +181,44 @@ def test_threads_can_share_a_forecaster():
     for thread in threads:
         thread.join(60)
     assert not errors and forecaster.forecast().count == 4 * 20 * 100
+
+
+def test_horizons_have_forecasts_errors_and_intervals_of_their_own():
+    forecaster = Forecaster(horizons=[10, timedelta(minutes=5)])
+    forecaster.update([float(i * 7919 % 101) for i in range(600)], [10.0 * i for i in range(600)])
+    for horizon, basis in [(10, "own"), (30, "own"), (timedelta(seconds=200), "between"), (1000, "beyond")]:
+        for of in ["mean", "value"]:
+            forecast = forecaster.forecast("absolute", horizon=horizon, of=of)
+            interval = forecaster.interval(horizon=horizon, of=of)
+            assert forecast.basis == basis, (horizon, of)
+            assert interval.lower <= forecast.value <= interval.upper
+    assert forecaster.forecast(horizon=10).scored == 590
+    assert forecaster.forecast(horizon=1).value == forecaster.forecast().value
+    assert forecaster.interval(horizon=10).upper < forecaster.interval(horizon=10, of="value").upper
+    assert Forecaster().forecast(horizon=10) is None
+
+
+def test_quantiles_are_in_ascending_order():
+    forecaster = Forecaster("nws", horizons=[5], quantiles="tracked")
+    forecaster.update([float(i * i % 37) for i in range(300)], [10.0 * i for i in range(300)])
+    for arguments in [{}, {"at": 3000.0}, {"horizon": 5}, {"horizon": timedelta(minutes=2), "of": "value"}]:
+        low, middle, high = (forecaster.quantile(share, **arguments) for share in (0.1, 0.5, 0.9))
+        assert 0.0 <= low <= middle <= high and low < high, arguments
+    assert Forecaster().quantile(0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Forecaster(horizons=[0]), "horizon of 0 values"),
+        (lambda: Forecaster(horizons=["10m"]), "a number of values or a timedelta"),
+        (lambda: Forecaster(quantiles="all"), "'blended' or 'tracked'"),
+        (lambda: Forecaster().forecast(horizon=-1), "a number of values or a timedelta"),
+        (lambda: Forecaster().forecast(horizon=5, at=1.0), "either at or horizon"),
+        (lambda: Forecaster().interval(horizon=5, of="median"), "'mean' or 'value'"),
+        (lambda: Forecaster().quantile(1.0), "0.005 to 0.995"),
+    ],
+)
+def test_horizons_and_shares_out_of_range_are_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,6 +1,7 @@
 """The native half of barograph. Times are seconds."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final, overload
 
 import numpy
@@ -11,6 +12,9 @@ __all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Int
 _Preset = Literal["full", "lean", "nws", "classic"]
 _Rule = Literal["blend", "two-level", "two-selectors", "mse", "mae"]
 _Loss = Literal["squared", "absolute"]
+_Of = Literal["mean", "value"]
+_Horizon = SupportsIndex | timedelta
+_Quantiles = Literal["blended", "tracked"]
 _Strategy = Literal["default", "nws", "nws-escalating", "rfc6298", "static"]
 _Number = SupportsFloat | SupportsIndex
 
@@ -20,10 +24,19 @@ class Forecaster:
 
     Without a rule each preset has its own: blend for full and lean, two-level for nws, two-selectors for
     classic (the command line has two-level for classic). The intervals of `levels` (0.01 to 0.999) are
-    calibrated each on its own, beside the usual ones.
+    calibrated each on its own, beside the usual ones. `horizons` are kept, each with forecasts, errors and
+    intervals of its own: a number of values or a timedelta. Other horizons are interpolated. `quantiles`
+    gives quantiles: "blended" is more exact, "tracked" faster and smaller.
     """
 
-    def __new__(cls, preset: _Preset = "full", rule: _Rule | None = None, levels: Sequence[float] = ()) -> Self: ...
+    def __new__(
+        cls,
+        preset: _Preset = "full",
+        rule: _Rule | None = None,
+        levels: Sequence[float] = (),
+        horizons: Sequence[_Horizon] = (),
+        quantiles: _Quantiles | None = None,
+    ) -> Self: ...
     def update(
         self, series: _Number | Iterable[_Number], times: _Number | Iterable[_Number] | None = None
     ) -> None:
@@ -43,16 +56,31 @@ class Forecaster:
     ) -> list[float]:
         """Learns a series, and gives for each value the forecast issued before it was seen (NaN for none)."""
 
-    def forecast(self, loss: _Loss = "squared", at: float | None = None) -> Forecast | None:
+    def forecast(
+        self, loss: _Loss = "squared", at: float | None = None, horizon: _Horizon | None = None, of: _Of = "mean"
+    ) -> Forecast | None:
         """The forecast of the next value, or of one at the time `at` (s); None before the first.
 
-        It is the mean, or with `loss="absolute"` the median.
+        It is the mean, or with `loss="absolute"` the median. With `horizon`, a number of values or a timedelta,
+        it is the forecast of the mean of the values until then, or with `of="value"` of the value then; None
+        also for a timedelta before five times between values are known.
         """
 
-    def interval(self, level: float = 0.9, at: float | None = None) -> Interval | None:
+    def interval(
+        self, level: float = 0.9, at: float | None = None, horizon: _Horizon | None = None, of: _Of = "mean"
+    ) -> Interval | None:
         """The range around the median that holds the next value with probability `level` (0.01 to 0.999).
 
-        None until ten forecasts were scored.
+        None until ten forecasts were scored. With `horizon` and `of`, it holds what `forecast` forecasts for them.
+        """
+
+    def quantile(
+        self, share: float, at: float | None = None, horizon: _Horizon | None = None, of: _Of = "mean"
+    ) -> float | None:
+        """The number that the next value stays below with probability `share` (0.005 to 0.995).
+
+        None until ten forecasts were scored, and without `quantiles`. With `horizon` and `of`, it is a quantile of
+        what `forecast` forecasts for them.
         """
 
     def method_forecasts(self) -> dict[str, float]:
@@ -85,6 +113,10 @@ class Forecast:
     def made_by(self) -> str: ...
     @property
     def count(self) -> int: ...
+    @property
+    def scored(self) -> int: ...
+    @property
+    def basis(self) -> Literal["own", "between", "beyond"]: ...
 
 @final
 class Interval:
