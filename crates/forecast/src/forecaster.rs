@@ -186,9 +186,9 @@ impl Forecaster {
 
     /// Returns the forecast of the value at `time_s`, however long ago the newest value was measured.
     ///
-    /// Up to 2.5 median periods after the newest value, it is that of [`Battery::forecast_at`], and so
-    /// it is later if ten gaps are known that were about as long. Else it is the forecast of the value
-    /// at the horizon that ends at `time_s`.
+    /// Up to 1.5 median periods after the newest value, it is that of [`Battery::forecast_at`], and so
+    /// it is after a gap if ten gaps are known that were about as long. Else it is the forecast of the
+    /// value at the horizon that ends at `time_s`.
     ///
     /// ```
     /// use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig};
@@ -280,5 +280,6 @@ enum Age {
     Ahead { horizon: Horizon, is_longer: bool },
 }
 
-/// Age of the newest value, in median periods, from which a value is not the next one; as for gaps.
-const AGE_MIN: f64 = 2.5;
+/// A value that comes later, in median periods, is not the next one. On the open traces, the interval
+/// of the next value held 84 % of the values two periods after the newest one, and 61 % on one trace.
+const AGE_MIN: f64 = 1.5;

@@ -362,8 +362,7 @@ fn names_and_units_with_control_characters_stay_on_their_line() {
 
     std::fs::write(&series, "0,5\n1,6\n").unwrap();
     let output = command(&["--unit", "m\n\u{7}s", "--plot"]).arg(&plot).arg(&series).output().unwrap();
-    let first =
-        "Next: 6 ms (no interval yet: 1 of 10 forecasts scored).\n2 values, the last 6 ms at 1 s\n";
+    let first = "Next: 6 ms (no interval yet: 1 of 10 forecasts scored).\n2 values, the last 6 ms at 1 s\n";
     assert!(text(&output.stdout).starts_with(first), "{}", text(&output.stdout));
     let svg = std::fs::read_to_string(&plot).unwrap();
     assert!(svg.contains("value (ms)"), "{svg}");

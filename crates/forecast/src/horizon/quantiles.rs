@@ -49,17 +49,21 @@ impl HorizonQuantiles {
                 continue;
             }
             let missed = if position < *issued { 1.0 } else { 0.0 };
-            let moved = *end + self.step * (end.abs() + 0.5) * (share - missed);
+            let moved = *end + self.step * (end.abs() + LENGTH_MIN) * (share - missed);
             *end = moved.clamp(-END_MAX, END_MAX);
         }
     }
 }
 
-/// Step for a horizon of one value, in units of the end's distance from the forecast plus half a
-/// scale. It decreases with the root of the horizon, as the step of the intervals does, and for the
-/// same reasons.
+/// Step for a horizon of one value, in units of the end's distance from the forecast plus
+/// [`LENGTH_MIN`]. It decreases with the root of the horizon, as the step of the intervals does, and
+/// for the same reasons.
 const STEP: f64 = 0.07;
 const STEP_LENGTH_MAX: f64 = 30.0;
+/// Length of an end at the forecast itself, in scales. With half a scale, as at the next value, the
+/// quantiles near the median oscillate: on the open traces, the pinball loss of the median of means of
+/// 120 values was larger by a tenth.
+const LENGTH_MIN: f64 = 0.15;
 /// Largest step, where few forecasts are scored.
 const STEP_MAX: f64 = 0.15;
 /// Bound of the step times the horizon. Errors are known one horizon late, so an end would oscillate
