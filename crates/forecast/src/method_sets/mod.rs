@@ -36,6 +36,7 @@ pub(crate) trait MethodSet<const M: usize> {
     /// Each method's prediction of the next value; valid after the first value.
     fn predictions(&self) -> &[f64; M];
 
-    /// Updates every method with `value`, which is finite. Each kind of `lanes` gives the same bits.
+    /// Updates every method with `value`, which is finite. Each kind of `lanes` gives the same
+    /// bits.
     fn learn<L: Lanes>(&mut self, lanes: L, value: f64);
 }
