@@ -28,8 +28,8 @@ struct State {
 /// Creates a battery and returns its number, from 1 on; 0 = there are [`BATTERIES_MAX`] already.
 ///
 /// `kind` 1 is the Network Weather Service 2.x. Kinds 2 and 3 have the same methods, but select the
-/// method with the least squared error (the rule of the JavaNws paper) or the least absolute error so
-/// far. Any other value is the default.
+/// method with the least squared error (the rule of the JavaNws paper) or the least absolute error
+/// so far. Any other value is the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32) -> u32 {
     STATE.with_borrow_mut(|state| {
@@ -46,7 +46,8 @@ pub extern "C" fn battery_new(kind: u32) -> u32 {
     })
 }
 
-/// Each call of [`Battery::new`] has a constant preset and rule, so that the module contains no others.
+/// Each call of [`Battery::new`] has a constant preset and rule, so that the module contains no
+/// others.
 fn battery_of(kind: u32) -> Battery {
     const fn config(preset: Preset, rule: Rule) -> BatteryConfig {
         BatteryConfig { preset, rule, levels: Vec::new() }

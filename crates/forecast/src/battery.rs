@@ -30,9 +30,9 @@ pub enum Rule {
     /// The rule of NWS 2.x: 16 selectors each pick a method, and the selector with the least error
     /// so far decides.
     TwoLevel,
-    /// Two selectors pick the methods with the least cumulative squared error and absolute error, and
-    /// the selector with the least error so far decides. This is the rule of NWS 2.x with the whole
-    /// series as its only window.
+    /// Two selectors pick the methods with the least cumulative squared error and absolute error,
+    /// and the selector with the least error so far decides. This is the rule of NWS 2.x with the
+    /// whole series as its only window.
     TwoSelectors,
     /// Weighted combination of all methods (online aggregation of experts).
     Blend,
@@ -171,10 +171,11 @@ impl Battery {
 
     /// Like [`Self::update`], for a value measured at `time_s`, in seconds from any origin.
     ///
-    /// [`Preset::Full`] and [`Preset::Lean`] with [`Rule::Blend`] learn how regular the times are. A gap is a time of
-    /// more than 2.5 median periods. A value after a gap has a forecast and intervals of its own
-    /// ([`Self::forecast_at`]). A value does not count as a value after a gap if its time is not
-    /// finite or is earlier than the last time. All other presets and rules ignore times.
+    /// [`Preset::Full`] and [`Preset::Lean`] with [`Rule::Blend`] learn how regular the times are.
+    /// A gap is a time of more than 2.5 median periods. A value after a gap has a forecast and
+    /// intervals of its own ([`Self::forecast_at`]). A value does not count as a value after a gap
+    /// if its time is not finite or is earlier than the last time. All other presets and rules
+    /// ignore times.
     ///
     /// ```
     /// use barograph_forecast::{Battery, BatteryConfig, Objective};

@@ -10,7 +10,8 @@ use crate::{Battery, SCORED_MIN_FOR_INTERVAL};
 /// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let config = BatteryConfig { preset: Preset::Nws, rule: Rule::TwoSelectors, levels: Vec::new() };
+/// let (preset, rule) = (Preset::Nws, Rule::TwoSelectors);
+/// let config = BatteryConfig { preset, rule, levels: Vec::new() };
 /// let mut battery = Battery::new(&config);
 /// for value in [0.0, 0.0, 0.0, 10.0].repeat(10) {
 ///     battery.update(value)?;
@@ -76,7 +77,8 @@ impl Interval {
 /// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let config = BatteryConfig { preset: Preset::Classic, rule: Rule::TwoSelectors, levels: Vec::new() };
+/// let (preset, rule) = (Preset::Classic, Rule::TwoSelectors);
+/// let config = BatteryConfig { preset, rule, levels: Vec::new() };
 /// let mut battery = Battery::new(&config);
 /// battery.update(1.0)?; // From now on the forecast is 1.
 /// battery.update(3.0)?; // The error of this forecast is 2.

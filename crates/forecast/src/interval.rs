@@ -299,8 +299,8 @@ impl IntervalTracker {
     }
 }
 
-/// The factor at a level from `count` tracks in the order of their levels. `track` returns the level
-/// and the factor of a track.
+/// The factor at a level from `count` tracks in the order of their levels. `track` returns the
+/// level and the factor of a track.
 pub(crate) fn interpolated_factor(level: f64, count: usize, track: impl Fn(usize) -> (f64, f64)) -> f64 {
     // The interval of a higher level must contain the interval of a lower level.
     let factor_at = |i: usize| (0..=i).fold(0.0, |most: f64, i| most.max(track(i).1));

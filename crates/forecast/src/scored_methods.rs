@@ -81,8 +81,8 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
         }
     }
 
-    /// Scores the issued forecasts on `value`, then learns it. `run` is what runs the step of the rule
-    /// and the methods.
+    /// Scores the issued forecasts on `value`, then learns it. `run` is what runs the step of the
+    /// rule and the methods.
     fn learn(&mut self, value: f64, time_s: Option<f64>, run: impl FnOnce(Step<'_, B, R, M>)) {
         let time_s = time_s.filter(|_| self.is_timed);
         // Keep this order: score the issued forecasts, update the calibration, score the methods,

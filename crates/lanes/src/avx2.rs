@@ -16,7 +16,8 @@ use crate::{Kernel, Lanes, Mask, Numbers};
 /// AVX2: four lanes in a register. A value exists only if the processor has AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx2 {
-    /// Whether the deposit of bits is fast. On AMD processors before Zen 3 it is a loop of microcode.
+    /// Whether the deposit of bits is fast. On AMD processors before Zen 3 it is a loop of
+    /// microcode.
     has_fast_deposit: bool,
 }
 
@@ -25,8 +26,8 @@ cpufeatures::new!(has_avx2, "avx2", "bmi1", "bmi2", "popcnt");
 
 /// Whether this processor deposits bits fast; 0 before the first call, then 1 (slow) or 2 (fast).
 ///
-/// Every processor that has VAES deposits bits fast (Intel from Ice Lake, AMD from Zen 3 on), and no
-/// processor with a slow deposit has VAES. VAES is bit 9 of ECX in leaf 7 of CPUID.
+/// Every processor that has VAES deposits bits fast (Intel from Ice Lake, AMD from Zen 3 on), and
+/// no processor with a slow deposit has VAES. VAES is bit 9 of ECX in leaf 7 of CPUID.
 #[cfg(feature = "detect")]
 static FAST_DEPOSIT: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 

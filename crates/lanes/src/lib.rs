@@ -60,7 +60,7 @@ pub trait Numbers:
     /// The numbers, lane 0 first.
     fn to_array(self) -> [f64; 4];
 
-    /// The absolute values.
+    /// The absolute values of the numbers.
     fn abs(self) -> Self;
 
     /// The square roots, correctly rounded.
@@ -87,10 +87,10 @@ pub trait Mask<N>: Copy {
 
 /// Instructions that a processor has. A value is the proof that the processor has them.
 pub trait Lanes: Copy {
-    /// Four numbers.
+    /// The type of four numbers with these instructions.
     type Numbers: Numbers;
 
-    /// Four times `number`.
+    /// Returns `number` in each of the four lanes.
     fn splat(self, number: f64) -> Self::Numbers;
 
     /// The four numbers, the first in lane 0.
@@ -99,22 +99,22 @@ pub trait Lanes: Copy {
     /// Bit *i* is 1 if byte *i* is less than `bound`. Bytes and bound are below 128.
     fn bytes_below(self, bytes: &[u8; 64], bound: u8) -> u64;
 
-    /// Index of the bit with value 1 that has `rank` such bits below it; `word` has more than `rank`
-    /// such bits, and `rank` is below 64.
+    /// Index of the bit with value 1 that has `rank` such bits below it; `word` has more than
+    /// `rank` such bits, and `rank` is below 64.
     #[inline(always)]
     fn nth_bit(self, word: u64, rank: u64) -> u32 {
         bits::nth_bit(word, rank)
     }
 
-    /// Removes the byte with index `from`, then inserts a 0 at index `to`; adds 1 to all other bytes,
-    /// up to 127. The byte with index *i* is `bytes[i + 1]`; the first and the last byte only spare
-    /// the ends a special case.
+    /// Removes the byte with index `from`, then inserts a 0 at index `to`; adds 1 to all other
+    /// bytes, up to 127. The byte with index *i* is `bytes[i + 1]`; the first and the last byte
+    /// only spare the ends a special case.
     fn age_bytes(self, bytes: &mut [u8; 66], from: u8, to: u8);
 }
 
 /// A computation that is compiled for each kind of instructions.
 pub trait Kernel {
-    /// Its result.
+    /// Type of the result of the computation.
     type Output;
 
     /// Computes. The method and all that it calls in a hot path must be `#[inline(always)]`; a

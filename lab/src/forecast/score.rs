@@ -120,8 +120,8 @@ fn score_gaps(config: &BatteryConfig, samples: &[Sample]) -> Option<GapScore> {
     })
 }
 
-/// Number of forecasts of a trace for which `nws` with the rule `mse` selects another method than with
-/// `two-selectors`, by squared error; then the same for `mae`, by absolute error.
+/// Number of forecasts of a trace for which `nws` with the rule `mse` selects another method than
+/// with `two-selectors`, by squared error; then the same for `mae`, by absolute error.
 pub(crate) fn count_differing(samples: &[Sample]) -> [usize; 2] {
     let pairs = [(Rule::LeastMse, Objective::Squared), (Rule::LeastMae, Objective::Absolute)];
     pairs.map(|(rule, objective)| {

@@ -116,9 +116,9 @@ impl MethodSet<LEAN> for Lean {
 }
 
 impl Lean {
-    /// Bounds of the regression's forecasts: the range of the last 31 values, widened by a quarter on
-    /// both sides, but not below 0 if no value so far was below 0. `full` has the range of the last
-    /// 101 values, which needs 1 KB more.
+    /// Bounds of the regression's forecasts: the range of the last 31 values, widened by a quarter
+    /// on both sides, but not below 0 if no value so far was below 0. `full` has the range of the
+    /// last 101 values, which needs 1 KB more.
     fn bounds(&self) -> (f64, f64) {
         let (low, high) = self.window31.range();
         let quarter = 0.25 * (high - low);

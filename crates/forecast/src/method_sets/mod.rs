@@ -53,6 +53,7 @@ pub(crate) trait MethodSet<const M: usize> {
         [0; CONTEXTS]
     }
 
-    /// Updates every method with `value`, which is finite. Each kind of `lanes` gives the same bits.
+    /// Updates every method with `value`, which is finite. Each kind of `lanes` gives the same
+    /// bits.
     fn learn<L: Lanes>(&mut self, lanes: L, value: f64);
 }

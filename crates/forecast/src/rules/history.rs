@@ -22,10 +22,10 @@ pub(crate) trait ErrorHistory<const M: usize> {
 
     fn heap_bytes(&self) -> usize;
 
-    /// Returns the errors of each method on the values `numbers`, one value for each lag. The errors
-    /// are 0 for a number below 2. For each lag, the caller must pass the numbers 2, 3, 4, … in this
-    /// order, after any numbers below 2. For each call, the newest recorded value must be less than
-    /// `LONG_WINDOWS[lag]` values after the number.
+    /// Returns the errors of each method on the values `numbers`, one value for each lag. The
+    /// errors are 0 for a number below 2. For each lag, the caller must pass the numbers 2, 3, 4, …
+    /// in this order, after any numbers below 2. For each call, the newest recorded value must be
+    /// less than `LONG_WINDOWS[lag]` values after the number.
     fn errors_of<L: Lanes>(&mut self, lanes: L, numbers: [u64; LAGS]) -> [[f64; LAGS]; M];
 }
 

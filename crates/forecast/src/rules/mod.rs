@@ -40,8 +40,8 @@ pub(crate) trait CombinationRule<const M: usize> {
     /// blend is slower with AVX2 than with the instructions that every processor of the target has.
     const IS_VECTORISED: bool = false;
 
-    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0. Each
-    /// kind of `lanes` gives the same bits.
+    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0.
+    /// Each kind of `lanes` gives the same bits.
     fn observe<L: Lanes>(&mut self, lanes: L, number: u64, predictions: &[f64; M], value: f64);
 
     /// The forecasts for squared and for absolute error. `classes` are the classes of the last

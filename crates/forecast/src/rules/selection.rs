@@ -180,8 +180,8 @@ pub(crate) struct TwoLevel<B: MethodSet<M>, const M: usize> {
     /// For each of the last [`SHORT_WINDOW_MAX`] values of the series: `total` after that value.
     pub(crate) recent: [ErrorSums<M>; SHORT_WINDOW_MAX],
     /// For each method and each window of [`LONG_WINDOWS`]: `total` at the start of the window,
-    /// squared and absolute. With each new value, the errors on the value that leaves the window are
-    /// added.
+    /// squared and absolute. With each new value, the errors on the value that leaves the window
+    /// are added.
     pub(crate) lagged: [[[f64; LAGS]; M]; 2],
     pub(crate) history: B::History,
     /// Selectors. For window `w`, index `w` selects by squared error, and index `WINDOWS + w` by

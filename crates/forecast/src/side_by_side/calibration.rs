@@ -85,7 +85,7 @@ pub(super) struct Calibrations {
     /// The quick, the slow and the very slow average of absolute errors.
     means: [[f64; LANES]; 3],
     value_min: [f64; LANES],
-    /// 1 for a series whose calibration the next update must leave as it is, else 0.
+    /// 1 if the next update must not change the calibration of the series, else 0.
     held: [f64; LANES],
     tracks: Box<[Track]>,
     gains: [f64; 3],

@@ -57,7 +57,7 @@ enum Inner {
 }
 
 impl NwsLanes {
-    /// Number of series.
+    /// Number of series that are updated at the same time.
     pub const LANES: usize = LANES;
 
     /// Creates four series without values. `levels` are those of

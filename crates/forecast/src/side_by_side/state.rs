@@ -24,8 +24,8 @@ pub(super) type Cells<'a> = dyn FnMut(&mut [f64; LANES]) + 'a;
 
 /// Four series, each with at least [`State::COUNT_MIN`] values, so that all windows are full.
 ///
-/// The vectors come first and in this order, so that each is at a multiple of its 32 bytes. A vector
-/// in two cache lines would take twice the time.
+/// The vectors come first and in this order, so that each is at a multiple of its 32 bytes. A
+/// vector in two cache lines would take twice the time.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct State {
@@ -89,8 +89,8 @@ pub(super) struct Columns {
 const CELLS_MAX: usize = 1_680;
 
 impl State {
-    /// Number of values that each series must have: the longest window, and the two values whose
-    /// errors no window has.
+    /// Number of values that each series must have: the longest window, and two values with
+    /// errors that no window has.
     pub(super) const COUNT_MIN: u64 = LONG_WINDOWS[LONG_WINDOWS.len() - 1] as u64 + 2;
 
     pub(super) fn of(series: [&Series; LANES]) -> Self {
@@ -129,8 +129,8 @@ impl State {
     /// [`ScoredMethods`](crate::scored_methods::ScoredMethods).
     #[inline(always)]
     fn learn<L: Lanes>(&mut self, lanes: L, values: [f64; LANES]) {
-        // The caller has just stored the values one by one. A load of all four would wait until they
-        // are in the cache; single loads do not.
+        // The caller has just stored the values one by one. A load of all four would wait until
+        // they are in the cache; single loads do not.
         let values = values.map(black_box);
         let value = lanes.load(&values);
         let [mean, median] = [self.issued(0), self.issued(1)];

@@ -53,7 +53,8 @@ impl<const N: usize> Windows<N> {
         self.slots[N / 2]
     }
 
-    /// The means without the `trim` lowest and the `trim` highest values, summed in ascending order.
+    /// The means without the `trim` lowest and the `trim` highest values, summed in ascending
+    /// order.
     #[inline(always)]
     pub(super) fn trimmed_means<L: Lanes>(&self, lanes: L, trim: usize) -> [f64; LANES] {
         let kept = &self.slots[trim..N - trim];
