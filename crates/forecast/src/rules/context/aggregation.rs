@@ -141,9 +141,7 @@ impl<const P: usize> CompactAggregation<P> {
         }
         let most = max_in_lanes(&exponents);
         let mut sums = [0.0; 4];
-        for i in 0..P {
-            self.weights[i] = rates[i] * exp_of_negative(exponents[i] - most);
-        }
+        weigh(&mut self.weights, rates, &exponents, most);
         for weights in self.weights.chunks_exact(4) {
             for lane in 0..4 {
                 sums[lane] += weights[lane];
@@ -153,6 +151,15 @@ impl<const P: usize> CompactAggregation<P> {
         for weight in &mut self.weights {
             *weight *= inverse;
         }
+    }
+}
+
+/// Computes η exp(exponent − most) of each method.
+// Not inlined: in a large function the compiler does not vectorise the loop.
+#[inline(never)]
+fn weigh<const P: usize>(weights: &mut [f32; P], rates: &[f32; P], exponents: &[f32; P], most: f32) {
+    for i in 0..P {
+        weights[i] = rates[i] * exp_of_negative(exponents[i] - most);
     }
 }
 
