@@ -17,10 +17,10 @@ pub enum Preset {
     Nws,
     /// The 8 methods of the Network Weather Service 1.x.
     Classic,
-    /// 18 methods that were chosen on real traces.
+    /// 16 methods that were chosen on real traces.
     #[default]
     Full,
-    /// 8 of these methods, for tens of thousands of series: less than half of the memory and time.
+    /// 8 cheap methods, for tens of thousands of series: less than half of the memory and time.
     Lean,
 }
 
@@ -277,7 +277,7 @@ impl Battery {
     /// }
     /// let weights = battery.weights(Objective::Absolute);
     /// let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
-    /// assert_eq!(weights.len(), 18);
+    /// assert_eq!(weights.len(), 16);
     /// assert!((sum - 1.0).abs() < 1e-9);
     /// # Ok(())
     /// # }

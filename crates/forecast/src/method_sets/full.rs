@@ -8,7 +8,7 @@ use super::{CONTEXTS, Classes, MethodSet};
 use crate::Method;
 use crate::horizon::OneStep;
 use crate::methods::analogues::Analogues;
-use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
+use crate::methods::autoregressive::StepScale;
 use crate::methods::cascade::ResidualFilter;
 use crate::methods::lattice::LatticeFilter;
 use crate::methods::level_shift::{LevelHistory, LevelShiftMean};
@@ -18,20 +18,20 @@ use crate::methods::window::{RollingRange, SortedWindow};
 use crate::rules::{ErrorRing, WINDOW_LENGTHS};
 
 /// Number of methods of this set, and this number rounded up to a multiple of four lanes.
-pub(crate) const FULL: usize = 18;
+pub(crate) const FULL: usize = 16;
 pub(crate) const FULL_LANES: usize = FULL.next_multiple_of(4);
 
-/// Gains of the smoothers. The first three smoothers are methods; the last smoother is a feature of
-/// the regressions.
-const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
+/// Gains of the smoothers. The first two smoothers are methods; the last smoother is a feature of the
+/// regression.
+const GAINS: [f64; 3] = [0.05, 0.20, 0.02];
 
-/// Eighteen methods, of which eight are methods of NWS.
+/// Sixteen methods, of which seven are methods of NWS.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
     predictions: [f64; FULL],
     recent: RecentValues<128>,
     mean: RunningMean,
-    smoothers: Smoothers<4>,
+    smoothers: Smoothers<3>,
     window3: SortedWindow<3>,
     window5: SortedWindow<5>,
     window31: SortedWindow<31>,
@@ -41,7 +41,6 @@ pub(crate) struct Full {
     /// Unit of the regressions' current features: the step scale at the time when these features
     /// were computed.
     unit: f64,
-    autoregression: TwoFeatureRegression,
     lattice: LatticeFilter,
     cascade: ResidualFilter,
     table: StepTable,
@@ -58,12 +57,10 @@ impl MethodSet<FULL> for Full {
         Method("Running Mean"),
         Method("5% Exp Smooth"),
         Method("20% Exp Smooth"),
-        Method("50% Exp Smooth"),
         Method("Median Window 31"),
         Method("Median Window 5"),
         Method("30% Trimmed Mean Window 51"),
         Method("Median Window 3"),
-        Method("Autoregression 2"),
         Method("Autoregression 32"),
         Method("Autoregression with Least Mean Squares"),
         Method("Step Table"),
@@ -76,7 +73,7 @@ impl MethodSet<FULL> for Full {
 
     const WINDOWS: &'static [usize] = &WINDOW_LENGTHS;
 
-    const HORIZON_METHODS: [usize; OneStep::METHODS] = [0, 1, 3, 5, 14];
+    const HORIZON_METHODS: [usize; OneStep::METHODS] = [0, 1, 3, 4, 12];
 
     type History = ErrorRing<FULL>;
 
@@ -93,7 +90,6 @@ impl MethodSet<FULL> for Full {
             extremes: RollingRange::new(),
             scale: StepScale::default(),
             unit: 1.0,
-            autoregression: TwoFeatureRegression::new(false),
             lattice: LatticeFilter::new(),
             cascade: ResidualFilter::new(),
             table: StepTable::new(),
@@ -143,14 +139,13 @@ impl MethodSet<FULL> for Full {
 impl Full {
     /// Updates the methods that predict steps. `step` is the last step, in units of the scale.
     fn learn_step(&mut self, step: f64) {
-        self.autoregression.learn(step);
         self.cascade.learn(step);
         self.table.learn(step);
         self.threshold.learn(step);
     }
 
     fn predict(&mut self, value: f64, difference: f64) {
-        let [smooth05, smooth20, smooth50, smooth02] = *self.smoothers.predict();
+        let [smooth05, smooth20, smooth02] = *self.smoothers.predict();
         let (median3, median5, median31) =
             (self.window3.median(), self.window5.median(), self.window31.median());
         self.unit = self.scale.get();
@@ -158,7 +153,6 @@ impl Full {
         let stepped = |step: f64| (value + step).clamp(bounds.0, bounds.1);
 
         let features = [difference / unit, (smooth02 - value) / unit];
-        let autoregression = stepped(unit * self.autoregression.predict(features));
         let analogues = self.analogues.learn(value, unit);
         let (to_short, to_long) = ((value - median5) / unit, (value - median31) / unit);
         self.classes = [class(to_short, REVERSION_EDGE), class(features[0], STEP_EDGE)];
@@ -167,12 +161,10 @@ impl Full {
             self.mean.predict(self.recent.count()),
             smooth05,
             smooth20,
-            smooth50,
             median31,
             median5,
             self.window51.trimmed_mean(thirty_percent(self.window51.len())),
             median3,
-            autoregression,
             stepped(unit * self.lattice.learn(difference / unit)),
             self.cascade.predict(value, features, unit, bounds),
             stepped(unit * self.table.predict(to_short, to_long)),

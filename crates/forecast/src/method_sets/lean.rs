@@ -15,12 +15,12 @@ use crate::rules::{ErrorRing, WINDOW_LENGTHS};
 /// Number of methods of this set.
 pub(crate) const LEAN: usize = 8;
 
-/// Gains of the smoothers, as in the preset `full`. The last smoother is a feature of the
+/// Gains of the smoothers. The last smoother is a feature of the
 /// regression.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
-/// Eight methods of the preset `full`. Of its eighteen methods these need the least memory and time
-/// for what they contribute (`lab forecast`).
+/// Eight methods that need the least memory and time for what they contribute (`lab forecast`). Six of
+/// them are methods of the preset `full`.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean {
     predictions: [f64; LEAN],

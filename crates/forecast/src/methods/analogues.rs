@@ -166,7 +166,7 @@ const LANES: usize = 8;
 const LAGS_MIN: usize = 10;
 /// Values of all lags, the newest value, and free slots. All values are copied once in 127 values.
 const HISTORY: usize = LAGS + 1 + 127;
-// Constants of methods 17 and 18 in `docs/spec/full.md`, in this order.
+// Constants of methods 15 and 16 in `docs/spec/full.md`, in this order.
 const FADES: [f32; 2] = [0.25, 0.6];
 const FLOORS: [f32; 2] = [0.3, 0.3];
 const REACH: f32 = 3.0;

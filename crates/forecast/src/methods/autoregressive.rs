@@ -79,7 +79,7 @@ impl TwoFeatureRegression {
     }
 }
 
-// Constants of methods 10 and 12 in `docs/spec/full.md`.
+// Constants of method 10, and of Autoregression 2 of `lean`, in `docs/spec/full.md`.
 const FORGET: f64 = 0.998;
 const PRIOR: f64 = 100.0;
 const TRACE_MAX: f64 = 10.0 * 2.0 * PRIOR;

@@ -17,7 +17,7 @@ pub(crate) struct ResidualFilter {
     residual: f64,
 }
 
-// Constant of method 12 in `docs/spec/full.md`.
+// Constant of method 10 in `docs/spec/full.md`.
 const STEP: f64 = 0.02;
 
 impl ResidualFilter {

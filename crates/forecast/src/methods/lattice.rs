@@ -111,7 +111,7 @@ fn dot(a: &[f64; LAGS], b: &[f64; LAGS]) -> f64 {
     (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
 }
 
-// Constants of method 11 in `docs/spec/full.md`. Inputs and errors are in step scales.
+// Constants of method 9 in `docs/spec/full.md`. Inputs and errors are in step scales.
 const FORGET: f64 = 0.999;
 const INPUT_MAX: f64 = 10.0;
 /// Bound of the errors that change the reflection coefficients, so that an outlier changes them

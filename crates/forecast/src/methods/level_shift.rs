@@ -11,7 +11,7 @@ pub(crate) struct LevelShiftMean {
     down: f64,
 }
 
-// Constants of method 15 in `docs/spec/full.md`, in units of the spread.
+// Constants of method 13 in `docs/spec/full.md`, in units of the spread.
 const DEVIATION_MAX: f64 = 4.8;
 const SLACK: f64 = 0.5;
 const ALARM: f64 = 8.0;
@@ -62,7 +62,7 @@ pub(crate) struct LevelHistory {
 }
 
 const SLOTS: usize = 16;
-// Constants of method 16 in `docs/spec/full.md`; distances are in step scales.
+// Constants of method 14 in `docs/spec/full.md`; distances are in step scales.
 const NEAR: f64 = 4.0;
 const CENTER_STEP_MAX: f64 = 12.0;
 const CENTER_COUNT_MAX: f64 = 50.0;

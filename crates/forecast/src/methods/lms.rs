@@ -17,7 +17,7 @@ pub(crate) struct LeastMeanSquares {
 
 /// Number of lags of the filter.
 const LAGS: usize = 32;
-// Constants of methods 11 and 12 in `docs/spec/full.md`.
+// Constants of method 10 in `docs/spec/full.md`.
 const INPUT_MAX: f64 = 10.0;
 const ERROR_MAX: f64 = 3.0;
 

@@ -11,7 +11,7 @@ pub(crate) struct StepTable {
 }
 
 const SIDE: usize = 7;
-// Constants of method 13 in `docs/spec/full.md`; edges and steps are in step scales.
+// Constants of method 11 in `docs/spec/full.md`; edges and steps are in step scales.
 const TABLE_EDGES: [f64; SIDE - 1] = [-3.0, -1.2, -0.4, 0.4, 1.2, 3.0];
 const TABLE_FADE: f64 = 0.998;
 const TABLE_STEP_MAX: f64 = 10.0;
@@ -50,7 +50,7 @@ pub(crate) struct ThresholdReversion {
 }
 
 const CLASSES: usize = 8;
-// Constants of method 14 in `docs/spec/full.md`; edges, steps and distances are in step scales.
+// Constants of method 12 in `docs/spec/full.md`; edges, steps and distances are in step scales.
 const CLASS_EDGES: [f64; CLASSES - 1] = [0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 12.0];
 const REVERSION_FADE: f64 = 0.995;
 const REVERSION_STEP_MAX: f64 = 40.0;

@@ -15,11 +15,12 @@ pub(crate) struct CompactAggregation<const P: usize> {
     gradient: Gradient,
     /// Bound of errors and distances, in scales.
     clip: f32,
-    log_count: f32,
+    /// 1 / ln(number of methods).
+    inverse_log_count: f32,
     count: u32,
-    /// Mean absolute error, and the first mean that was above 0.
+    /// Mean absolute error, and 1 / the first mean that was above 0; 0 before.
     scale: f64,
-    first_scale: f64,
+    inverse_first: f64,
     /// The combined forecast, as an offset from the last value.
     combined: f64,
     weights: [f32; P],
@@ -40,10 +41,10 @@ impl<const P: usize> CompactAggregation<P> {
         Self {
             gradient,
             clip,
-            log_count: log(methods as f64) as f32,
+            inverse_log_count: (1.0 / log(methods as f64)) as f32,
             count: 0,
             scale: 0.0,
-            first_scale: 0.0,
+            inverse_first: 0.0,
             combined: 0.0,
             weights: core::array::from_fn(weight),
             advantage: core::array::from_fn(lane),
@@ -81,7 +82,7 @@ impl<const P: usize> CompactAggregation<P> {
             Gradient::Sign if error == 0.0 => 0.0,
             Gradient::Sign => 1f32.copysign(error as f32),
         };
-        let growth = (self.scale / self.first_scale).clamp(1.0 / GROWTH_MAX, GROWTH_MAX) as f32;
+        let growth = (self.scale * self.inverse_first).clamp(1.0 / GROWTH_MAX, GROWTH_MAX) as f32;
         let mut regrets = [0.0; P];
         for (regret, offset) in regrets.iter_mut().zip(offsets) {
             *regret = ((self.combined - offset) * inverse) as f32;
@@ -107,9 +108,10 @@ impl<const P: usize> CompactAggregation<P> {
         self.count = self.count.saturating_add(1);
         let bound = f64::from(self.clip) * self.scale;
         let size = if self.count > BURN_IN && self.scale > 0.0 && bound < size { bound } else { size };
-        self.scale += SCALE_GAIN.max(1.0 / f64::from(self.count)) * (size - self.scale);
-        if self.first_scale == 0.0 {
-            self.first_scale = self.scale;
+        let gain = if self.count < GAIN_COUNT { 1.0 / f64::from(self.count) } else { SCALE_GAIN };
+        self.scale += gain * (size - self.scale);
+        if self.inverse_first == 0.0 && self.scale > 0.0 {
+            self.inverse_first = (1.0 / self.scale).min(f64::MAX);
         }
     }
 
@@ -120,12 +122,13 @@ impl<const P: usize> CompactAggregation<P> {
             self.largest[i] = max_of_numbers(self.largest[i], regret.abs());
         }
         let variance_min = max_of_numbers(VARIANCE_SHARE_MIN * max_in_lanes(&self.variance), SQUARE_MIN);
-        let largest_min = max_of_numbers(REGRET_SHARE_MIN * max_in_lanes(&self.largest), SQUARE_MIN);
+        let largest_min = REGRET_SHARE_MIN * max_in_lanes(&self.largest);
         let mut rates = [0.0; P];
         for (i, rate) in rates.iter_mut().enumerate() {
-            let variance = max_of_numbers(self.variance[i], variance_min) / self.log_count;
-            let largest = max_of_numbers(self.largest[i], largest_min);
-            *rate = min_of_numbers(inverse_root(variance), 0.5 / largest);
+            let variance = max_of_numbers(self.variance[i], variance_min) * self.inverse_log_count;
+            let largest = 2.0 * max_of_numbers(self.largest[i], largest_min);
+            // The lesser of two rates, √(ln M / variance) and 1 / (2 · largest), without a division.
+            *rate = inverse_root(max_of_numbers(variance, largest * largest));
         }
         for i in 0..P {
             self.advantage[i] += regrets[i] - rates[i] * regrets[i] * regrets[i];
@@ -223,6 +226,7 @@ fn exp_of_negative(x: f32) -> f32 {
 // that are updated with gain 0.01.
 const BURN_IN: u32 = 20;
 const SCALE_GAIN: f64 = 0.01;
+const GAIN_COUNT: u32 = 100;
 /// Bound before the scale is known, in scales; it keeps squares of regrets below 1e20.
 const EARLY_CLIP: f32 = 1e3;
 /// Bound of a scale, relative to the first scale; it keeps sums of squares finite.
@@ -231,7 +235,7 @@ const GROWTH_MAX: f64 = 1e4;
 /// methods, and the same for Σ regret².
 const REGRET_SHARE_MIN: f32 = 1e-3;
 const VARIANCE_SHARE_MIN: f32 = 1e-6;
-/// Least divisor: far below any regret that changes a weight.
+/// Least sum of squares: far below any that changes a weight.
 const SQUARE_MIN: f32 = 1e-30;
 
 #[cfg(test)]
