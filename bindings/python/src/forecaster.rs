@@ -103,10 +103,10 @@ impl Forecaster {
     }
 
     /// Returns the forecast of the next value, or of the value at the time `at` (seconds); None
-    /// before the first value. It is the mean, or with loss="absolute" the median. With `horizon`, a
-    /// number of values or a timedelta, it is the forecast of the mean of the values until then, or
-    /// with of="value" of the value then; None also for a timedelta without five known times between
-    /// values.
+    /// before the first value. It is the mean, or with loss="absolute" the median. With `horizon`,
+    /// a number of values or a timedelta, it is the forecast of the mean of the values until then,
+    /// or with of="value" of the value then; None also for a timedelta without five known times
+    /// between values.
     #[pyo3(signature = (loss="squared", at=None, horizon=None, of="mean"))]
     fn forecast(
         &self,
@@ -148,9 +148,10 @@ impl Forecaster {
         Ok(interval.map(|inner| Interval { inner }))
     }
 
-    /// Returns the number that the next value stays below with probability `share` (0.005 to 0.995),
-    /// calibrated on its own side of the forecast; None until ten forecasts were scored, and without
-    /// `quantiles`. With `horizon` and `of`, it is a quantile of what `forecast` forecasts for them.
+    /// Returns the number that the next value stays below with probability `share` (0.005 to
+    /// 0.995), calibrated on its own side of the forecast; None until ten forecasts were scored,
+    /// and without `quantiles`. With `horizon` and `of`, it is a quantile of what `forecast`
+    /// forecasts for them.
     #[pyo3(signature = (share, at=None, horizon=None, of="mean"))]
     fn quantile(
         &self,
@@ -219,8 +220,8 @@ impl Forecast {
         self.known(self.inner.mae)
     }
 
-    /// Mean squared error in which old errors fade (half-life 100 values or ten horizons), in the unit
-    /// squared.
+    /// Mean squared error in which old errors fade (half-life 100 values or ten horizons), in the
+    /// unit squared.
     #[getter]
     fn recent_mse(&self) -> Option<f64> {
         self.known(self.inner.recent_mse)

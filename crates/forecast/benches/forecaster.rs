@@ -1,10 +1,10 @@
-//! Cost of forecasts further ahead, of quantiles and of availability: time for each value, and bytes
-//! of state.
+//! Cost of forecasts further ahead, of quantiles and of availability: time for each value, and
+//! bytes of state.
 //!
 //! `cargo bench -p barograph-forecast --bench forecaster` prints one row for each set of parts.
 //! Times are wall-clock times of one thread per value, without reading a forecast; the first row is
-//! the battery alone. Each time is the best of many runs, because other work on the machine can only
-//! increase a time.
+//! the battery alone. Each time is the best of many runs, because other work on the machine can
+//! only increase a time.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -54,8 +54,8 @@ fn main() {
     }
 }
 
-/// A series like a round-trip time in ms: a level that shifts, noise, and a heavy tail, from a fixed
-/// generator (Knuth's MMIX).
+/// A series like a round-trip time in ms: a level that shifts, noise, and a heavy tail, from a
+/// fixed generator (Knuth's MMIX).
 fn series(length: usize) -> Vec<f64> {
     let mut state = 42_u64;
     let mut uniform = move || {

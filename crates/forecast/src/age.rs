@@ -19,8 +19,8 @@ impl GapLengths {
     }
 
     /// Whether enough gaps are known that were about as long as `periods`, or longer, for the
-    /// forecasts and intervals that are learned after gaps. A gap of half as long, or a little less,
-    /// is about as long.
+    /// forecasts and intervals that are learned after gaps. A gap of half as long, or a little
+    /// less, is about as long.
     pub(crate) fn has_like(&self, periods: f64) -> bool {
         self.has_enough(class(periods).saturating_sub(1))
     }

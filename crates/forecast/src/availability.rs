@@ -57,8 +57,8 @@ pub struct Availability {
 pub struct BrierScore {
     /// Score of the issued probabilities, 0 (best) to 1.
     pub issued: f64,
-    /// Score of the climatology, for the same outcomes: the share of answers so far, where one probe
-    /// with 0.99 answers is assumed before the first outcome.
+    /// Score of the climatology, for the same outcomes: the share of answers so far, where one
+    /// probe with 0.99 answers is assumed before the first outcome.
     pub climatology: f64,
     /// Number of scored outcomes.
     pub count: u64,
@@ -138,8 +138,8 @@ impl Availability {
             let total = classes.iter().fold(AnswerShare::default(), |sum, class| sum.plus(class));
             total.shrunk_to(share, 1.0)
         });
-        // How much of the present state is left after one step. A chain whose outcomes alternate
-        // forgets its state at once.
+        // How much of the present state is left after one step. A chain of outcomes that
+        // alternate forgets its state at once.
         let memory = (after_answer - after_failure).clamp(0.0, MEMORY_MAX);
         Some((share + (next - share) * pow(memory, steps - 1.0)).clamp(0.0, 1.0))
     }

@@ -12,8 +12,8 @@ use crate::{
 /// Parts of a [`Forecaster`].
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ForecasterConfig {
-    /// Methods, rule and interval levels of the forecast of the next value. The levels also apply to
-    /// the intervals of the horizons.
+    /// Methods, rule and interval levels of the forecast of the next value. The levels also apply
+    /// to the intervals of the horizons.
     pub battery: BatteryConfig,
     /// Horizons that are kept; forecasts for other horizons are interpolated.
     pub horizons: Vec<HorizonConfig>,
@@ -36,21 +36,14 @@ pub struct ForecasterConfig {
 /// };
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let horizon = Horizon::Steps(30);
-/// let config = ForecasterConfig {
-///     horizons: vec![HorizonConfig::exact(horizon)],
-///     ..ForecasterConfig::default()
-/// };
-/// let mut forecaster = Forecaster::new(&config)?;
-/// for n in 0..200_u32 {
-///     forecaster.update(f64::from(n * 7919 % 101))?;
-/// }
-/// let next_30 = forecaster
-///     .forecast_over(horizon, HorizonOf::Mean, Objective::Absolute)
-///     .expect("there are values");
-/// assert_eq!((next_30.scored, next_30.basis), (170, HorizonBasis::Own));
-/// let interval = forecaster.interval_over(horizon, HorizonOf::Mean, 0.9).expect("it is calibrated");
-/// assert!(interval.lower <= next_30.value && next_30.value <= interval.upper);
+/// let horizon = Horizon::Steps(30); let config = ForecasterConfig { horizons:
+/// vec![HorizonConfig::exact(horizon)], ..ForecasterConfig::default() }; let mut forecaster =
+/// Forecaster::new(&config)?; for n in 0..200_u32 { forecaster.update(f64::from(n * 7919 % 101))?;
+/// } let next_30 = forecaster .forecast_over(horizon, HorizonOf::Mean, Objective::Absolute)
+/// .expect("there are values"); assert_eq!((next_30.scored, next_30.basis), (170,
+/// HorizonBasis::Own)); let interval = forecaster.interval_over(horizon, HorizonOf::Mean,
+/// 0.9).expect("it is calibrated"); assert!(interval.lower <= next_30.value && next_30.value <=
+/// interval.upper);
 /// # Ok(())
 /// # }
 /// ```
@@ -142,8 +135,8 @@ impl Forecaster {
     ///
     /// `None` before the first value. For a horizon in seconds, `None` until five times between
     /// values are known. A horizon of one value is the next value, with the forecast of the
-    /// [`battery`](Self::battery). A horizon that is not kept is interpolated between kept ones that
-    /// have an interval ([`HorizonForecast::basis`]).
+    /// [`battery`](Self::battery). A horizon that is not kept is interpolated between kept ones
+    /// that have an interval ([`HorizonForecast::basis`]).
     #[must_use]
     pub fn forecast_over(
         &self,
@@ -164,13 +157,13 @@ impl Forecaster {
         self.ladder.interval(&self.battery, horizon.checked().ok()?, of, level)
     }
 
-    /// Returns the quantile of `share` at `horizon`: the number below which the share `share` of the
-    /// measured targets should be, in the series' unit.
+    /// Returns the quantile of `share` at `horizon`: the number below which the share `share` of
+    /// the measured targets should be, in the series' unit.
     ///
     /// Each quantile is calibrated on its own side of the forecast. `None` without
     /// [`ForecasterConfig::quantiles`], until enough forecasts were scored, and for a share outside
-    /// [`QUANTILE_RANGE`]. Between kept horizons, the distance of the quantile from the forecast for
-    /// absolute error is interpolated.
+    /// [`QUANTILE_RANGE`]. Between kept horizons, the distance of the quantile from the forecast
+    /// for absolute error is interpolated.
     #[must_use]
     pub fn quantile_over(&self, horizon: Horizon, of: HorizonOf, share: f64) -> Option<f64> {
         let next = self.quantiles.as_ref().filter(|_| QUANTILE_RANGE.contains(&share))?;
@@ -184,11 +177,12 @@ impl Forecaster {
         self.quantiles.as_ref()?.quantile_at(&self.battery, share, time_s)
     }
 
-    /// Returns the forecast of the value at `time_s`, however long ago the newest value was measured.
+    /// Returns the forecast of the value at `time_s`, however long ago the newest value was
+    /// measured.
     ///
-    /// Up to 1.5 median periods after the newest value, it is that of [`Battery::forecast_at`], and so
-    /// it is after a gap if ten gaps are known that were about as long. Else it is the forecast of the
-    /// value at the horizon that ends at `time_s`.
+    /// Up to 1.5 median periods after the newest value, it is that of [`Battery::forecast_at`], and
+    /// so it is after a gap if ten gaps are known that were about as long. Else it is the forecast
+    /// of the value at the horizon that ends at `time_s`.
     ///
     /// ```
     /// use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig};
@@ -215,8 +209,8 @@ impl Forecaster {
         }
     }
 
-    /// Returns the interval at `level` of the value at `time_s`. The interval widens with the age of
-    /// the newest value, as the errors of the horizons do.
+    /// Returns the interval at `level` of the value at `time_s`. The interval widens with the age
+    /// of the newest value, as the errors of the horizons do.
     ///
     /// `None` until [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were
     /// scored, and for a level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE).
@@ -280,6 +274,7 @@ enum Age {
     Ahead { horizon: Horizon, is_longer: bool },
 }
 
-/// A value that comes later, in median periods, is not the next one. On the open traces, the interval
-/// of the next value held 84 % of the values two periods after the newest one, and 61 % on one trace.
+/// A value that comes later, in median periods, is not the next one. On the open traces, the
+/// interval of the next value held 84 % of the values two periods after the newest one, and 61 % on
+/// one trace.
 const AGE_MIN: f64 = 1.5;

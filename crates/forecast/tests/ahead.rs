@@ -38,7 +38,7 @@ fn values() -> impl Strategy<Value = Vec<f64>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The reported errors are those of the issued forecasts whose values are known. All numbers
+    /// The reported errors are those of the issued forecasts with known values. All numbers
     /// are finite, also after extreme values.
     #[test]
     fn reported_errors_are_those_of_issued_forecasts(values in values(), steps in 2usize..40) {

@@ -405,9 +405,9 @@ fn intervals_of_untracked_levels_have_the_coverage_of_their_level() {
 }
 
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
-/// otherwise. The digests (FNV-1a) are over the forecasts of every preset but `lean` for one series,
-/// with each rule except `mse` and `mae`, which `tests/rules.rs` recomputes. That of the presets of
-/// NWS never changes.
+/// otherwise. The digests (FNV-1a) are over the forecasts of every preset but `lean` for one
+/// series, with each rule except `mse` and `mae`, which `tests/rules.rs` recomputes. That of the
+/// presets of NWS never changes.
 #[test]
 fn forecasts_have_the_same_bits_on_every_platform() {
     let series = include_str!("reference/series.csv").lines().skip(1);

@@ -243,8 +243,8 @@ fn updates_and_queries_allocate_nothing() {
 }
 
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
-/// otherwise. The digest (FNV-1a) is over the quantiles of both methods for one series, and over the
-/// preset `nws`, whose forecasts never change.
+/// otherwise. The digest (FNV-1a) is over the quantiles of both methods for one series, and over
+/// the preset `nws`. Its forecasts never change.
 #[test]
 fn quantiles_have_the_same_bits_on_every_platform() {
     let lines = include_str!("reference/series.csv").lines().skip(1);

@@ -353,8 +353,8 @@ fn usual_target(forecaster: &Forecaster) -> Option<Target> {
     Some(Target { horizon, of })
 }
 
-/// Horizons for the first line of a text, if none was requested: an hour, and shorter ones for series
-/// that are too short for an hour.
+/// Horizons for the first line of a text, if none was requested: an hour, and shorter ones for
+/// series that are too short for an hour.
 pub(super) const SUMMARY_HORIZONS: [Horizon; 3] =
     [Horizon::Seconds(3600.0), Horizon::Seconds(600.0), Horizon::Seconds(60.0)];
 

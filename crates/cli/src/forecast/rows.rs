@@ -92,8 +92,8 @@ pub(super) struct Row {
     time_s: f64,
     value: f64,
     mse_forecast: f64,
-    /// Mean squared error of the mean forecasts in the rows before this one whose values are known;
-    /// 0 if there is none.
+    /// Mean squared error of the mean forecasts in the rows before this one, as far as their values
+    /// are known; 0 if there is none.
     mse_error: f64,
     mse_method: &'static str,
     mae_forecast: f64,

@@ -30,7 +30,8 @@ pub(super) fn label(target: Option<Target>) -> String {
     }
 }
 
-/// A sentence with a forecast and the interval around it. `scored` is the progress of the calibration.
+/// A sentence with a forecast and the interval around it. `scored` is the progress of the
+/// calibration.
 pub(super) fn sentence(label: &str, value: f64, unit: &str, level: f64, ends: Ends, scored: &str) -> String {
     let Ends { lower: Some(lower), upper: Some(upper) } = ends else {
         return format!("{label}: {}{unit} (no interval yet: {scored} forecasts scored).", Short(value));

@@ -44,8 +44,8 @@ fn a_horizon_of_one_value_prints_what_is_printed_without_a_horizon() {
     }
 }
 
-/// The row of index n has the forecast of values n to n + H − 1, issued before value n was seen. Its
-/// errors are those of the earlier rows whose values are known.
+/// The row of index n has the forecast of values n to n + H − 1, issued before value n was seen.
+/// Its errors are those of the earlier rows, as far as their values are known.
 #[test]
 fn rows_have_the_forecast_for_the_horizon_that_begins_with_their_value() {
     let (csv, steps) = (series(300, 10), 5);

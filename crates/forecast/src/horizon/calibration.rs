@@ -35,7 +35,7 @@ impl HorizonIntervals {
         Self { tracker: IntervalTracker::new(&GRID, levels, &dynamics), scored_min }
     }
 
-    /// The tracked levels.
+    /// Levels that have a track each.
     pub(crate) fn levels(&self) -> impl Iterator<Item = f64> + '_ {
         self.tracker.tracks.iter().map(|track| track.level)
     }
@@ -51,8 +51,8 @@ impl HorizonIntervals {
         sqrt(self.tracker.slow_mean.mean * self.tracker.scale())
     }
 
-    /// The half-width of each tracked level, in units of the scale; infinite until enough errors are
-    /// known, so that no interval is scored.
+    /// The half-width of each tracked level, in units of the scale; infinite until enough errors
+    /// are known, so that no interval is scored.
     pub(crate) fn factors(&self) -> impl Iterator<Item = f64> + '_ {
         let is_known = self.is_calibrated();
         let mut most = 0.0;
@@ -114,8 +114,8 @@ const STEP_MAX: f64 = 0.3;
 /// Bound of the step times the horizon. Errors are known one horizon late, so the factor would
 /// oscillate with much larger steps.
 const STABLE_STEP: f64 = 2.8;
-/// Factor of the 90 % interval at the start: an error that is normal has 2.1; a little more, because
-/// the first scale comes from one or two independent windows.
+/// Factor of the 90 % interval at the start: an error that is normal has 2.1; a little more,
+/// because the first scale comes from one or two independent windows.
 const FACTOR_START: f64 = 2.5;
 /// Exponent of the width of a Laplace distribution that gives, within 4 %, the width of a normal
 /// distribution at the levels of the grid; means of many values are nearly normal.

@@ -62,7 +62,7 @@ pub(crate) fn name(candidate: usize) -> Method {
 /// learned later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CandidateSet {
-    /// The newest value.
+    /// Newest value at this moment.
     pub(crate) origin: f64,
     /// Unit of the distances.
     pub(crate) unit: f64,

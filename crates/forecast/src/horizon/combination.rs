@@ -10,8 +10,8 @@ use super::pending::IssuedForecast;
 use super::regression::{DirectRegression, RegressionLoss};
 use crate::rules::{BernsteinAggregation, Gradient, PowerWeights, argmax, sorted_by_value, weighted_median};
 
-/// Number of forecasts that the rule combines at its upper level: two combinations of all candidates,
-/// by powers of losses and by aggregation, and the forecast of the next value.
+/// Number of forecasts that the rule combines at its upper level: two combinations of all
+/// candidates, by powers of losses and by aggregation, and the forecast of the next value.
 pub(crate) const PARTS: usize = 3;
 
 /// Weights of the candidates for squared and for absolute error, and the regressions.
@@ -71,7 +71,7 @@ impl HorizonRule {
         })
     }
 
-    /// Combines the candidates.
+    /// Combines the candidates to the forecasts that are issued.
     pub(crate) fn combine(&self, forecasts: &[f64; CANDIDATES]) -> IssuedForecast {
         let order = sorted_by_value(forecasts);
         let parts = [
@@ -186,8 +186,8 @@ const AGGREGATED: usize = 1;
 // The constants were chosen on the open traces, at horizons of 5, 10, 30 and 100 values. The errors
 // are flat around them.
 
-/// Exponent of the weights. Losses of overlapping windows are few independent losses, so the weights
-/// must not follow small differences.
+/// Exponent of the weights. Losses of overlapping windows are few independent losses, so the
+/// weights must not follow small differences.
 const POWER: u32 = 4;
 /// Half-life of the losses in the weights.
 const MEMORY_VALUES: f64 = 1000.0;

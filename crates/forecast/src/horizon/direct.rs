@@ -69,7 +69,7 @@ struct KindState {
 /// What a [`DirectForecaster`] reads from the battery and from the clock after each value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Present {
-    /// The newest value.
+    /// Newest value of the series.
     pub(crate) value: f64,
     pub(crate) one_step: OneStep,
     /// Lower bound of forecasts: 0 or −∞.
@@ -332,9 +332,9 @@ impl DirectForecaster {
             for forecast in &mut issued.forecast {
                 *forecast = if *forecast < present.floor { present.floor } else { *forecast };
             }
-            // Waiting forecasts that will probably miss show that errors are now larger. Between two
-            // issued forecasts the distances of the last one count, because half-widths are learned
-            // with those.
+            // Waiting forecasts that will probably miss show that errors are now larger. Between
+            // two issued forecasts the distances of the last one count, because half-widths are
+            // learned with those.
             issued.distance = if is_due {
                 self.pending.distance(of, issued.forecast[1], values)
             } else {
@@ -377,8 +377,8 @@ impl KindState {
         }
     }
 
-    /// Half-widths of the intervals, and ends of the quantiles, in units of the scale; infinite until
-    /// enough errors are known.
+    /// Half-widths of the intervals, and ends of the quantiles, in units of the scale; infinite
+    /// until enough errors are known.
     fn factors(&self) -> impl Iterator<Item = f64> + '_ {
         let is_known = self.intervals.is_calibrated();
         let ends = self.quantiles.iter().flat_map(HorizonQuantiles::ends);
@@ -426,8 +426,8 @@ fn restored(set: &CandidateSet, offsets: &[f32; OFFSETS], of: usize) -> [f64; CA
     })
 }
 
-/// Growth of the logarithm of the half-widths with the mean distance of the waiting forecasts. On the
-/// open traces, it makes intervals at 120 values narrower by an eighth at equal coverage.
+/// Growth of the logarithm of the half-widths with the mean distance of the waiting forecasts. On
+/// the open traces, it makes intervals at 120 values narrower by an eighth at equal coverage.
 const WIDENING: f64 = 0.7;
 /// Number of values after the start until the usual time between values is known well: the median
 /// is then over all its periods.

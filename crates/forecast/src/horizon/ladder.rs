@@ -26,7 +26,7 @@ pub(crate) struct Ladder {
 /// A kept horizon, or the next value.
 #[derive(Clone, Copy, Debug)]
 struct Rung<'a> {
-    /// Length in values.
+    /// Length of the horizon, in values.
     steps: f64,
     /// `None` for the next value.
     direct: Option<&'a DirectForecaster>,
@@ -135,8 +135,8 @@ impl Ladder {
         Some(around(battery, center, half, level))
     }
 
-    /// Interval at `level` of the value at `horizon`, which is not narrower than at shorter horizons,
-    /// and has a half-width of at least `half_min`.
+    /// Interval at `level` of the value at `horizon`, which is not narrower than at shorter
+    /// horizons, and has a half-width of at least `half_min`.
     pub(crate) fn aged_interval(
         &self,
         battery: &Battery,
@@ -174,8 +174,8 @@ impl Ladder {
         })
     }
 
-    /// Quantile of `share` of `of`; `None` until it is calibrated. `next` are the quantiles of the next
-    /// value.
+    /// Quantile of `share` of `of`; `None` until it is calibrated. `next` are the quantiles of the
+    /// next value.
     pub(crate) fn quantile(
         &self,
         battery: &Battery,
@@ -337,8 +337,8 @@ fn widest(battery: &Battery, level: f64) -> f64 {
     BEYOND * laplace(level) * battery.inner().calibration().spread()
 }
 
-/// Half-width at `ratio` times the longest known horizon. A mean over a longer time varies less, but
-/// no error shows by how much. A value further ahead differs as after a random walk, up to the
+/// Half-width at `ratio` times the longest known horizon. A mean over a longer time varies less,
+/// but no error shows by how much. A value further ahead differs as after a random walk, up to the
 /// `widest` half-width.
 fn beyond(half: f64, ratio: f64, of: HorizonOf, widest: f64) -> f64 {
     let walked = half * sqrt(ratio);
@@ -357,7 +357,7 @@ const PERIODS: usize = 31;
 const PERIODS_MIN: usize = 5;
 /// A shorter time is the next value: the value after the next is nearer to 2 periods.
 const NEXT_VALUE_STEPS: f64 = 1.5;
-/// Horizons whose lengths differ by less than this share are the same.
+/// Horizons are the same if their lengths differ by less than this share.
 const SAME: f64 = 1e-9;
 /// Half-width beyond the longest horizon in units of the spread, at 90 %: that of the first value
 /// after a gap.

@@ -68,7 +68,7 @@ pub enum HorizonOf {
     Value,
 }
 
-/// The forecasts whose errors determine the interval at a horizon.
+/// Kinds of forecasts from which the errors and the interval at a horizon come.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HorizonBasis {
     /// Forecasts for exactly this horizon.
@@ -111,7 +111,7 @@ pub struct HorizonForecast {
     pub count: u64,
     /// Number of forecasts of this horizon that were scored.
     pub scored: u64,
-    /// The forecasts whose errors are given.
+    /// Forecasts from which the errors come.
     pub basis: HorizonBasis,
 }
 
@@ -146,7 +146,7 @@ impl HorizonForecast {
 /// A forecast of the next hour is scored after an hour. Until then it waits, in about 300 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HorizonConfig {
-    /// The horizon.
+    /// How far ahead the forecasts look.
     pub horizon: Horizon,
     /// Largest number of forecasts that wait for their values, 1 to [`Self::PENDING_MAX`]. If the
     /// horizon has more values, not every forecast is scored.
@@ -184,9 +184,9 @@ impl HorizonConfig {
     }
 }
 
-/// Numbers of a sampled horizon. Forecasts of overlapping windows have similar errors, so that more of
-/// them add little. With four in a horizon, the weights and intervals at 100 values learned too slowly
-/// on the open traces.
+/// Numbers of a sampled horizon. Forecasts of overlapping windows have similar errors, so that more
+/// of them add little. With four in a horizon, the weights and intervals at 100 values learned too
+/// slowly on the open traces.
 const SAMPLED_PENDING: u32 = 8;
 const SAMPLED_STRIDE: u32 = 5;
 

@@ -41,8 +41,8 @@ pub(crate) struct PendingForecasts {
     /// For each slot: sum and number of the values since its forecast was issued.
     sums: Vec<f64>,
     counts: Vec<f64>,
-    /// For each slot and kind of target: the median that was forecast, and 1 ÷ the half-width of its
-    /// interval at 90 %, or 0 if the slot is free or has no interval.
+    /// For each slot and kind of target: the median that was forecast, and 1 ÷ the half-width of
+    /// its interval at 90 %, or 0 if the slot is free or has no interval.
     medians: Vec<[f64; 2]>,
     inverse_halves: Vec<[f64; 2]>,
     /// For each slot: half-widths of the intervals that were issued, in units of the scale of the
@@ -96,8 +96,8 @@ impl PendingForecasts {
         }
     }
 
-    /// Adds a forecast; the caller has checked that there is room. `halves` are the half-widths of the
-    /// intervals at 90 %, and `factors` those of all levels in units of the scale.
+    /// Adds a forecast; the caller has checked that there is room. `halves` are the half-widths of
+    /// the intervals at 90 %, and `factors` those of all levels in units of the scale.
     pub(crate) fn push(
         &mut self,
         forecast: PendingForecast,
@@ -129,9 +129,10 @@ impl PendingForecasts {
         self.len -= 1;
     }
 
-    /// How far the waiting forecasts of the means (0) or values (1) are from what is now expected of
-    /// their targets: the mean distance in half-widths, each at most [`DISTANCE_MAX`]. `median` is the
-    /// present forecast, and a window has `length` values. 0 if no waiting forecast has an interval.
+    /// How far the waiting forecasts of the means (0) or values (1) are from what is now expected
+    /// of their targets: the mean distance in half-widths, each at most [`DISTANCE_MAX`]. `median`
+    /// is the present forecast, and a window has `length` values. 0 if no waiting forecast has an
+    /// interval.
     pub(crate) fn distance(&self, of: usize, median: f64, length: f64) -> f64 {
         // Four sums, so that an addition need not wait for the one before.
         let (mut sums, mut counts) = ([0.0; 4], [0.0; 4]);

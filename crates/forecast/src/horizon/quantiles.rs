@@ -15,7 +15,7 @@ pub(crate) struct HorizonQuantiles {
 }
 
 impl HorizonQuantiles {
-    /// Number of ends.
+    /// Number of tracked quantiles.
     pub(crate) const COUNT: usize = SHARE_COUNT;
 
     /// Creates tracks for a horizon of `length` values with one error every `stride` values.
@@ -34,7 +34,7 @@ impl HorizonQuantiles {
         interpolated(&self.ends(), share)
     }
 
-    /// Learns from the ends that were `issued` with a forecast whose target is `distance` above it.
+    /// Learns from the ends that were `issued` with a forecast. Its target is `distance` above it.
     /// `scale` is the scale that was issued.
     ///
     /// Each end moves up after a target above the issued end, and down after a target below it, so
@@ -56,16 +56,16 @@ impl HorizonQuantiles {
 }
 
 /// Step for a horizon of one value, in units of the end's distance from the forecast plus
-/// [`LENGTH_MIN`]. It decreases with the root of the horizon, as the step of the intervals does, and
-/// for the same reasons.
+/// [`LENGTH_MIN`]. It decreases with the root of the horizon, as the step of the intervals does,
+/// and for the same reasons.
 const STEP: f64 = 0.07;
 const STEP_LENGTH_MAX: f64 = 30.0;
 /// Length of an end at the forecast itself, in scales. With half a scale, as at the next value, the
-/// quantiles near the median oscillate: on the open traces, the pinball loss of the median of means of
-/// 120 values was larger by a tenth.
+/// quantiles near the median oscillate: on the open traces, the pinball loss of the median of means
+/// of 120 values was larger by a tenth.
 const LENGTH_MIN: f64 = 0.15;
 /// Largest step, where few forecasts are scored.
 const STEP_MAX: f64 = 0.15;
-/// Bound of the step times the horizon. Errors are known one horizon late, so an end would oscillate
-/// with much larger steps.
+/// Bound of the step times the horizon. Errors are known one horizon late, so an end would
+/// oscillate with much larger steps.
 const STABLE_STEP: f64 = 1.4;

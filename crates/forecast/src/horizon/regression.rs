@@ -1,7 +1,7 @@
 //! Regression of the values at a horizon on the other candidates, learned recursively.
 
-/// Recursive least squares with `N` features (Haykin, Adaptive Filter Theory §10.3), in units of the
-/// slots that the features come from. The target is known one horizon later (a direct forecast:
+/// Recursive least squares with `N` features (Haykin, Adaptive Filter Theory §10.3), in units of
+/// the slots that the features come from. The target is known one horizon later (a direct forecast:
 /// Marcellino, Stock & Watson 2006).
 #[derive(Clone, Debug)]
 pub(crate) struct DirectRegression<const N: usize> {

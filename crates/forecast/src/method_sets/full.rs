@@ -21,8 +21,8 @@ use crate::rules::{ErrorRing, WINDOW_LENGTHS};
 pub(crate) const FULL: usize = 16;
 pub(crate) const FULL_LANES: usize = FULL.next_multiple_of(4);
 
-/// Gains of the smoothers. The first two smoothers are methods; the last smoother is a feature of the
-/// regression.
+/// Gains of the smoothers. The first two smoothers are methods; the last smoother is a feature of
+/// the regression.
 const GAINS: [f64; 3] = [0.05, 0.20, 0.02];
 
 /// Sixteen methods, of which seven are methods of NWS.

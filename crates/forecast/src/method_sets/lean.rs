@@ -19,8 +19,8 @@ pub(crate) const LEAN: usize = 8;
 /// regression.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
-/// Eight methods that need the least memory and time for what they contribute (`lab forecast`). Six of
-/// them are methods of the preset `full`.
+/// Eight methods that need the least memory and time for what they contribute (`lab forecast`). Six
+/// of them are methods of the preset `full`.
 #[derive(Clone, Debug)]
 pub(crate) struct Lean {
     predictions: [f64; LEAN],

@@ -18,7 +18,7 @@ pub(crate) struct LatticeFilter {
     errors: [f64; LAGS],
 }
 
-/// Number of lags.
+/// Number of lags, and of stages.
 const LAGS: usize = 32;
 
 impl LatticeFilter {

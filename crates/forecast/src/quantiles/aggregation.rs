@@ -164,8 +164,8 @@ fn greater(a: f64, b: f64) -> f64 {
     if a < b { b } else { a }
 }
 
-/// Prior weight of candidate 0 at the median, where that candidate is the forecast for least absolute
-/// error: the other candidates need evidence, or the median would lose half a percent.
+/// Prior weight of candidate 0 at the median, where that candidate is the forecast for least
+/// absolute error: the other candidates need evidence, or the median would lose half a percent.
 const MEDIAN_PRIOR: f64 = 100.0;
 /// From this number of values on, the weights of a share are computed at every third value. They
 /// change slowly by then, and they take most of the time.

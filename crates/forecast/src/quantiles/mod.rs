@@ -79,8 +79,8 @@ pub(crate) struct QuantileInputs {
     pub(crate) median: f64,
     /// The scale of errors.
     pub(crate) scale: f64,
-    /// Half-widths of the intervals whose ends have the shares 0.01, 0.05, 0.1 and 0.25 of the
-    /// values beyond them.
+    /// Half-widths of the intervals with the shares 0.01, 0.05, 0.1 and 0.25 of the values beyond
+    /// each end.
     pub(crate) half_widths: [f64; 4],
     /// Lower bound of quantiles: 0 while no value was below 0, else −∞.
     pub(crate) floor: f64,
@@ -173,8 +173,8 @@ impl QuantileForecaster {
         Some(issued.inputs.above_floor(interpolated(&issued.quantiles, share)))
     }
 
-    /// Like [`Self::quantile`], for a value at `time_s` (s). After a gap, the quantile is the end of
-    /// an interval of `battery`, which learns where values after gaps are.
+    /// Like [`Self::quantile`], for a value at `time_s` (s). After a gap, the quantile is the end
+    /// of an interval of `battery`, which learns where values after gaps are.
     #[must_use]
     pub fn quantile_at(&self, battery: &Battery, share: f64, time_s: f64) -> Option<f64> {
         let usual = self.quantile(share)?;

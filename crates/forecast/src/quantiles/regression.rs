@@ -28,7 +28,7 @@ impl QuantileRegression {
         Self { count: 0, weights, energy: zeros, rates: zeros }
     }
 
-    /// The quantiles' positions.
+    /// Positions of the quantiles, in scales.
     pub(super) fn predict(&self, features: &[f64; FEATURES]) -> [f64; SHARE_COUNT] {
         let mut positions = [0.0; SHARE_COUNT];
         for (weights, feature) in self.weights.iter().zip(features) {

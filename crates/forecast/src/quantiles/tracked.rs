@@ -12,7 +12,7 @@ pub(super) struct TrackedQuantiles {
 
 impl TrackedQuantiles {
     pub(super) fn new() -> Self {
-        // The start is the Laplace distribution, whose mean absolute error is the scale.
+        // The start is the Laplace distribution. Its mean absolute error is the scale.
         Self { count: 0, ends: SHARES.map(laplace_quantile) }
     }
 
@@ -23,8 +23,8 @@ impl TrackedQuantiles {
 
     /// Learns `value`, for which quantiles were issued.
     ///
-    /// Each end moves up after a value above it and down after a value below it, so that it rests if
-    /// its share of the values is below. Far ends take longer steps.
+    /// Each end moves up after a value above it and down after a value below it, so that it rests
+    /// if its share of the values is below. Far ends take longer steps.
     pub(super) fn learn(&mut self, issued: &Issued, value: f64) {
         if !issued.inputs.has_scale() {
             return;

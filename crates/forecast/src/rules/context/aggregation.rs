@@ -127,7 +127,8 @@ impl<const P: usize> CompactAggregation<P> {
         for (i, rate) in rates.iter_mut().enumerate() {
             let variance = max_of_numbers(self.variance[i], variance_min) * self.inverse_log_count;
             let largest = 2.0 * max_of_numbers(self.largest[i], largest_min);
-            // The lesser of two rates, √(ln M / variance) and 1 / (2 · largest), without a division.
+            // The lesser of two rates, √(ln M / variance) and 1 / (2 · largest), without a
+            // division.
             *rate = inverse_root(max_of_numbers(variance, largest * largest));
         }
         for i in 0..P {
