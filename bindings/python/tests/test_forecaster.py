@@ -194,7 +194,8 @@ def test_horizons_have_forecasts_errors_and_intervals_of_their_own():
             assert interval.lower <= forecast.value <= interval.upper
     assert forecaster.forecast(horizon=10).scored == 590
     assert forecaster.forecast(horizon=1).value == forecaster.forecast().value
-    assert forecaster.interval(horizon=10).upper < forecaster.interval(horizon=10, of="value").upper
+    mean, value = (forecaster.interval(horizon=10, of=of) for of in ("mean", "value"))
+    assert mean.upper - mean.lower < value.upper - value.lower
     assert Forecaster().forecast(horizon=10) is None
 
 

@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 
 use libm::{exp, log, sqrt};
 
-use super::direct::{Calibration, DirectForecaster, Present};
+use super::direct::{DirectForecaster, Present};
+use super::kind::Calibration;
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
 use crate::interval::laplace;
 use crate::method_sets::RecentValues;

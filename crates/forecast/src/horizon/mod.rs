@@ -5,6 +5,7 @@ mod calibration;
 mod candidates;
 mod combination;
 mod direct;
+mod kind;
 mod ladder;
 mod pending;
 mod quantiles;
@@ -16,7 +17,7 @@ use crate::forecast::MethodLabel;
 use crate::{Forecast, Method};
 
 pub(crate) use candidates::OneStep;
-pub(crate) use direct::Calibration;
+pub(crate) use kind::Calibration;
 pub(crate) use ladder::Ladder;
 
 /// How far ahead a forecast looks: a number of values, or a time.
