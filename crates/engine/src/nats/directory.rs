@@ -383,7 +383,9 @@ pub(super) struct RegistrationHeader<'a> {
 impl<'a> RegistrationHeader<'a> {
     /// Like [`Registered::read`], without the entry.
     pub(super) fn read(stored: &'a Stored) -> Option<Self> {
-        if !stored.is_publication() {
+        // Over a route, a server delivers a message with a trace with other headers than it stored.
+        // So the lifetime may differ from the one for which the servers keep the message.
+        if !stored.is_publication() || stored.headers.get(TRACE).is_some() {
             return None;
         }
         let (host, is_removal_key) = parse_key(stored)?;
@@ -442,6 +444,9 @@ const REGISTRATION: &str = "Barograph-Registration";
 
 /// Header with the time for which the server keeps a message (ADR-43 of NATS).
 pub(super) const TTL: &str = "Nats-TTL";
+
+/// Header that requests traces of a message (ADR-41 of NATS). No station writes it.
+const TRACE: &str = "Nats-Trace-Dest";
 
 /// Header with the condition of a write: the server accepts the write only if the key's newest
 /// message has this sequence number.
