@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::directory::{Content, Operation, Registered, RegistrationHeader};
+use super::super::directory::{Content, Operation, RENEWED_AFTER, Registered, RegistrationHeader};
 use super::super::directory_writes::{DirectoryWrites, LeaseEnd};
 use super::super::stream_read::{Stored, parse_time};
 use super::POLL_EVERY;
@@ -68,6 +68,8 @@ pub(super) struct WholeRead {
     named: BTreeSet<HostId>,
     /// Newest time of storage, in nanoseconds since 1970-01-01 UTC; `None` if no time is known.
     newest_unix_ns: Option<i64>,
+    /// Whether a message did not arrive.
+    pub(super) is_incomplete: bool,
 }
 
 impl WholeRead {
@@ -154,7 +156,8 @@ impl Member {
     /// Time by which a renewal should have been read.
     fn overdue_at(&self) -> Instant {
         let (Renewal::Since(time) | Renewal::Before(time)) = self.renewed else { return self.over_at() };
-        (time + self.ttl / 3 + 2 * POLL_EVERY + RENEWAL_SLACK).min(self.over_at())
+        let renewed_after = (self.ttl / 3).min(RENEWED_AFTER);
+        (time + renewed_after + 2 * POLL_EVERY + RENEWAL_SLACK).min(self.over_at())
     }
 
     /// Returns whether the end of the lease means, at `now`, that the host is lost.
@@ -287,28 +290,32 @@ impl Members {
     pub(super) fn complete(&mut self, before: &Self, read: &WholeRead, now: Instant) {
         self.count_leases_from_storage(before, read, now);
         self.keep_renewals(before);
-        self.keep_missing(before, &read.named, now);
+        self.keep_missing(before, read, now);
         self.keep_undone(before);
     }
 
-    /// Counts the leases of members that `before` does not have from the time of their storage, and
-    /// drops the members with a lease that has ended. The servers delete an entry at the end of its
-    /// lease, unless they read a different lease than this station.
+    /// Counts the leases from the time of their storage. Drops the members that `before` does not
+    /// have and with a lease that has ended. The servers delete an entry at the end of its lease,
+    /// unless they read a different lease than this station.
     ///
     /// The present time is at least the newest time of storage in the bucket. All times are of the
     /// servers' clocks, so the clock of this station does not matter.
     fn count_leases_from_storage(&mut self, before: &Self, read: &WholeRead, now: Instant) {
         self.known.retain(|host, member| {
-            if before.known.contains_key(host) {
+            let known = before.known.get(host);
+            if known.is_some_and(|known| known.message == member.message) {
+                // This station counts the lease since it read the message for the first time.
                 return true;
             }
             let ages = read.newest_unix_ns.zip(member.message.stored_unix_ns());
             let age_ns = ages.map_or(0, |(newest, stored)| newest.saturating_sub(stored).max(0));
             let age = Duration::from_nanos(age_ns.cast_unsigned()).saturating_sub(CLOCK_DIFFERENCE_MAX);
-            let Some(stored_at) = now.checked_sub(age) else { return false };
-            member.renewed = Renewal::Before(stored_at);
-            member.check_at = member.overdue_at();
-            now < member.over_at()
+            if let Some(stored_at) = now.checked_sub(age) {
+                member.renewed = Renewal::Before(stored_at);
+                member.check_at = member.overdue_at();
+            }
+            // A member that was up is lost only by the rules of [`Members::late_renewals`].
+            known.is_some() || now < member.over_at() && age < member.ttl
         });
     }
 
@@ -323,15 +330,15 @@ impl Members {
         }
     }
 
-    /// Keeps the members of `before` that are neither in `self` nor in `named`. `self` was read
-    /// again from the bucket. `named` are the stations with a registration, a deletion or a removal
-    /// in the bucket. So the servers have dropped the entries of the kept members meanwhile.
-    fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
+    /// Keeps the members of `before` that are not in `self` and have no registration, deletion or
+    /// mark in the bucket. So the servers have dropped the entries of the kept members meanwhile.
+    fn keep_missing(&mut self, before: &Self, read: &WholeRead, now: Instant) {
         for (host, member) in &before.known {
-            if !self.known.contains_key(host) && !named.contains(host) {
+            if !self.known.contains_key(host) && !read.named.contains(host) {
                 let mut member = member.clone();
-                // A member that was already missing at an earlier read gets no further time.
-                if !matches!(member.renewed, Renewal::Missing(_)) {
+                // A member that was already missing at an earlier read gets no further time. The
+                // same is true if its entry may be in the bucket and did not arrive.
+                if !read.is_incomplete && !matches!(member.renewed, Renewal::Missing(_)) {
                     member.renewed = Renewal::Missing(now);
                 }
                 member.dropped = None;
@@ -601,8 +608,11 @@ mod tests {
     fn an_entry_with_a_trace_is_no_registration() {
         let mut members = Members::new(&Name::new("local:a").unwrap());
         let mut traced = stored(1);
-        traced.headers.insert("Nats-Trace-Dest", "trace disabled");
-        assert_eq!(members.process(&traced, Renewal::Since(Instant::now())), None);
+        for name in ["Nats-Trace-Dest", "nats-trace-dest"] {
+            traced.headers = stored(1).headers;
+            traced.headers.insert(name, "trace disabled");
+            assert_eq!(members.process(&traced, Renewal::Since(Instant::now())), None, "{name}");
+        }
         assert!(matches!(members.process(&stored(2), Renewal::Since(Instant::now())), Some(Event::Up(_))));
     }
 
@@ -632,8 +642,32 @@ mod tests {
             |after: u64| two.is_over(&Name::new("old").unwrap(), began + Duration::from_millis(after));
         assert!(is_over(2_000) && !is_over(1_999), "two seconds of its lease are left");
         assert_eq!(hosts(&read_at(began, 4_000_000_000, &none)), ["new"]);
-        // A watch that knows the station follows its lease by this station's clock.
-        assert_eq!(hosts(&read_at(began, 4_000_000_000, &known)), ["new", "old"]);
+        // A watch that knows the station follows its lease by this station's clock, also if a newer
+        // message was read late.
+        let later = began + Duration::from_secs(3);
+        let again = read_at(later, 4_000_000_000, &known);
+        assert_eq!(hosts(&again), ["new", "old"]);
+        assert!(again.is_over(&Name::new("old").unwrap(), began + Duration::from_secs(4)));
+        let mut older = known;
+        older.known.values_mut().for_each(|member| member.message.seq = 0);
+        let again = read_at(later, 2_000_000_000, &older);
+        assert_eq!(hosts(&again), ["new", "old"]);
+        assert!(again.is_over(&Name::new("old").unwrap(), later + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn an_entry_that_did_not_arrive_extends_no_lease() {
+        let (host, began) = (Name::new("north").unwrap(), Instant::now());
+        let group = Name::new("local:a").unwrap();
+        let mut before = Members::new(&group);
+        before.process(&stored(1), Renewal::Before(began));
+        let later = began + Duration::from_secs(3);
+        for (is_incomplete, end) in [(true, began), (false, later)] {
+            let mut now = Members::new(&group);
+            now.complete(&before, &WholeRead { is_incomplete, ..WholeRead::default() }, later);
+            let end = end + Duration::from_secs(4);
+            assert!(now.is_over(&host, end) && !now.is_over(&host, end - Duration::from_millis(1)));
+        }
     }
 
     /// Returns whether a watch that reads these messages as the whole bucket reports `north` as
@@ -733,7 +767,7 @@ mod tests {
         before.process(&stored(5), Renewal::Since(began));
         let read_at = began + 100 * second;
         let mut now = Members::new(&group);
-        now.keep_missing(&before, &BTreeSet::new(), read_at);
+        now.keep_missing(&before, &WholeRead::default(), read_at);
         assert!(before.changes_to(&now).is_empty(), "no event");
         let mut writes = DirectoryWrites::new(second);
         writes.stored(read_at + 5 * second, 400 * second);
@@ -743,7 +777,11 @@ mod tests {
         // A station that left or changed its groups has a message in the bucket, so it does not
         // count as missing.
         let mut now = Members::new(&group);
-        now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
+        now.keep_missing(
+            &before,
+            &WholeRead { named: [host.clone()].into(), ..WholeRead::default() },
+            read_at,
+        );
         assert_eq!(before.changes_to(&now), [Event::Down(host)]);
     }
 
@@ -776,7 +814,7 @@ mod tests {
                     anew.process(&stored(5), Renewal::Before(*at));
                 }
                 anew.keep_renewals(&members);
-                anew.keep_missing(&members, &BTreeSet::new(), *at);
+                anew.keep_missing(&members, &WholeRead::default(), *at);
                 members = anew;
                 writes.stored(*at, 4 * second);
                 members.is_lost(&host, *at, &writes)
@@ -803,6 +841,12 @@ mod tests {
         lost: BTreeMap<HostId, u64>,
     }
 
+    /// Time of day of the servers, `ms` milliseconds after the start of the test.
+    fn time(ms: u64) -> String {
+        let (hours, minutes, seconds) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+        format!("2026-11-26T{hours:02}:{minutes:02}:{seconds:02}.{:03}Z", ms % 1000)
+    }
+
     impl Mesh {
         fn new() -> Self {
             let began = Instant::now();
@@ -823,8 +867,11 @@ mod tests {
         fn poll(&mut self, now_ms: u64, reads_anew: bool) {
             let now = self.began + Duration::from_millis(now_ms);
             self.bucket.retain(|_, (_, stored_ms)| now_ms < *stored_ms + 4000);
-            let held: Vec<Stored> =
-                self.bucket.iter().map(|(host, (seq, _))| stored_by(host, *seq)).collect();
+            let held: Vec<Stored> = self
+                .bucket
+                .iter()
+                .map(|(host, (seq, stored_ms))| stored_in(&time(*stored_ms), host, *seq))
+                .collect();
             if reads_anew {
                 let mut anew = Members::new(&self.members.group);
                 held.iter().for_each(|stored| drop(anew.process(stored, Renewal::Before(now))));
