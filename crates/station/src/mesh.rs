@@ -56,10 +56,8 @@ pub(crate) use removed::{Removed, RemovedStations};
 /// Names of the stations that the files of an earlier run contain: members, removed stations and
 /// peers.
 pub(crate) fn stations_known(state: &Path) -> Vec<Name> {
-    let mut names = members::names_known(state);
-    names.extend(removed::names_known(state));
-    names.extend(groups_known(state).into_keys());
-    names
+    let names = members::names_known(state).into_iter().chain(removed::names_known(state));
+    names.chain(groups_known(state).into_keys()).collect()
 }
 
 /// Maximum number of peers, including lost peers. A station measures each of its peers, so more

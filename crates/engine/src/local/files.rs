@@ -258,7 +258,7 @@ pub fn describe_io_error(error: &io::Error) -> String {
     }
 }
 
-/// Free space that a new archive needs: 150 KB with its log, and one block for each small file in
+/// Free space that a new archive needs: 140 KB with its log, and one block for each small file in
 /// the directory.
 const ROOM: &str = "1 MiB";
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, HeaderName};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -383,7 +383,11 @@ pub(super) struct RegistrationHeader<'a> {
 impl<'a> RegistrationHeader<'a> {
     /// Like [`Registered::read`], without the entry.
     pub(super) fn read(stored: &'a Stored) -> Option<Self> {
-        if !stored.is_publication() {
+        // Over a route, a server delivers a message with a trace with other headers than it stored.
+        // So the lifetime may differ from the one for which the servers keep the message.
+        // Servers do not distinguish the case of this header.
+        let is_trace = |(name, _): (&HeaderName, _)| AsRef::<str>::as_ref(name).eq_ignore_ascii_case(TRACE);
+        if !stored.is_publication() || stored.headers.iter().any(is_trace) {
             return None;
         }
         let (host, is_removal_key) = parse_key(stored)?;
@@ -443,6 +447,9 @@ const REGISTRATION: &str = "Barograph-Registration";
 /// Header with the time for which the server keeps a message (ADR-43 of NATS).
 pub(super) const TTL: &str = "Nats-TTL";
 
+/// Header that requests traces of a message (ADR-41 of NATS). No station writes it.
+const TRACE: &str = "Nats-Trace-Dest";
+
 /// Header with the condition of a write: the server accepts the write only if the key's newest
 /// message has this sequence number.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
@@ -471,14 +478,13 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// Time for which a removal is reported; the bucket keeps no message for a longer time.
 pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
-/// The longest `mesh.lease_s`. The entry of a station that disappeared is listed for this time at
-/// most.
+/// The longest `mesh.lease_s`.
 const LEASE_MAX: Duration = Duration::from_mins(5);
 
 /// The longest time between two renewals: a full bucket drops its oldest entries, and members can
 /// make servers fill the bucket within a minute (lab/results/nats-costs.md, "Keys of the
 /// directory").
-const RENEWED_AFTER: Duration = Duration::from_secs(10);
+pub(super) const RENEWED_AFTER: Duration = Duration::from_secs(10);
 
 /// Wait after unexpected content of the key: a twentieth of the shortest lease, so that the task
 /// neither loses the lease nor keeps a processor busy.

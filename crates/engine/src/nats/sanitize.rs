@@ -383,9 +383,15 @@ mod tests {
     #[test]
     fn a_lifetime_that_the_server_does_not_read_is_unreadable() {
         assert!(is_readable(b"NATS/1.0\r\na: b\r\nNats-TTL: 300s\r\n\r\n"));
-        for block in ["NATS/1.0\r\na: b\nNats-TTL: 300s\r\n\r\n", "NATS/1.0\na: b\r\n\r\n", "NATS/1.0\r\n\n"]
-        {
-            assert!(!is_readable(block.as_bytes()), "{block:?}");
+        for lines in [
+            "a: b\nNats-TTL: 300s",
+            "\n",
+            "a: b\r",
+            "Nats-TTL:\r\n 300s",
+            "a: Nats-TTLNats-TTL\r\nNats-TTL: 300s",
+            "Nats-TTL-Nats-TTL: x\r\nNats-TTL: 300s",
+        ] {
+            assert!(!is_readable(format!("NATS/1.0\r\n{lines}\r\n\r\n").as_bytes()), "{lines:?}");
         }
     }
 

@@ -162,6 +162,7 @@ impl Watcher {
         loop {
             let range = self.read_range(position).await?;
             position = range.last().unwrap_or(position);
+            read.is_incomplete |= !range.lost.is_empty();
             for stored in &range.messages {
                 now.process(stored, Renewal::Before(Instant::now()));
                 read.add(stored);
@@ -259,7 +260,8 @@ impl Watcher {
                 Some(stored)
                     if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
                 {
-                    self.members.process(&stored, self.renewal())
+                    // The watch may have passed over this message, so its age is unknown.
+                    self.members.process(&stored, Renewal::Before(now))
                 }
                 Some(stored) if self.members.is_older(&host, &stored) => {
                     // The message is from a server that is behind, or from a recreated bucket. In a

@@ -26,9 +26,11 @@ async fn assert_removed(engine: &Nats, what: &str) {
     assert_eq!(next_item(&mut events).await, Event::Removed(name(SOUTH)), "{what}");
 }
 
-/// A message that an archive writes: the removal of the station, or its mark.
-async fn write(client: &Client, what: &str, id: &str) {
-    let prefix = if what == "removal" { "removed/" } else { "" };
+/// Prefixes of the keys to which an archive writes the removal of a station and its mark.
+const REMOVAL: &str = "removed/";
+const MARK: &str = "";
+
+async fn write(client: &Client, prefix: &str, id: &str) {
     let mut headers = HeaderMap::new();
     for (name, value) in [("Barograph-Registration", id), ("KV-Operation", "PURGE"), ("Nats-TTL", "3600s")] {
         headers.insert(name, value);
@@ -65,13 +67,13 @@ async fn a_removal_holds_with_the_mark_of_a_concurrent_removal() {
     let mut events = south.watch(&name("local"));
     assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
     assert_eq!(next_item(&mut events).await, Event::Synced);
-    for (what, id) in [("removal", "r1"), ("removal", "r2"), ("mark", "r2"), ("mark", "r1")] {
-        write(&client, what, id).await;
+    for (prefix, id) in [(REMOVAL, "r1"), (REMOVAL, "r2"), (MARK, "r2"), (MARK, "r1")] {
+        write(&client, prefix, id).await;
     }
     assert_eq!(next_item(&mut events).await, Event::Removed(name(SOUTH)));
     assert_removed(&south, "the mark of the first removal").await;
     // An archive begins to remove the station again, and stops before it writes the mark.
-    write(&client, "removal", "r3").await;
+    write(&client, REMOVAL, "r3").await;
     assert_eq!(next_item(&mut events).await, Event::Removed(name(SOUTH)));
     assert_removed(&south, "a third removal without a mark").await;
 
@@ -79,7 +81,7 @@ async fn a_removal_holds_with_the_mark_of_a_concurrent_removal() {
     drop(lease);
     let _lease = register(&south).await;
     assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
-    write(&client, "removal", "r4").await;
+    write(&client, REMOVAL, "r4").await;
     let mut late = south.watch(&name("local"));
     assert_eq!(next_item(&mut late).await, Event::Up(entry(SOUTH)));
     assert_eq!(next_item(&mut late).await, Event::Synced);
@@ -87,7 +89,7 @@ async fn a_removal_holds_with_the_mark_of_a_concurrent_removal() {
         let silence = tokio::time::timeout(Duration::from_secs(1), next_item(events)).await;
         assert!(silence.is_err(), "{silence:?}");
     }
-    write(&client, "mark", "r4").await;
+    write(&client, MARK, "r4").await;
     for events in [&mut events, &mut late] {
         assert_eq!(next_item(events).await, Event::Removed(name(SOUTH)));
     }

@@ -237,11 +237,7 @@ impl Members {
 
     /// The names of all stations that are members.
     pub(crate) fn names(&self) -> BTreeSet<Name> {
-        lock(&self.list)
-            .values()
-            .filter(|member| member.is_used())
-            .filter_map(|member| member.name())
-            .collect()
+        names(&lock(&self.list))
     }
 
     /// Checks that no member and no invitation has the name.
@@ -357,14 +353,13 @@ impl Member {
 
 /// Names of the stations that are members in the file of an earlier run; empty if there is no file.
 /// [`Members::open`] reports a damaged file.
-pub(crate) fn names_known(state: &Path) -> Vec<Name> {
+pub(crate) fn names_known(state: &Path) -> BTreeSet<Name> {
     let text = std::fs::read_to_string(state.join(FILE)).unwrap_or_default();
-    read(&text)
-        .unwrap_or_default()
-        .values()
-        .filter(|member| member.is_used())
-        .filter_map(|member| member.name())
-        .collect()
+    names(&read(&text).unwrap_or_default())
+}
+
+fn names(list: &HashMap<Digest, Arc<Member>>) -> BTreeSet<Name> {
+    list.values().filter(|member| member.is_used()).filter_map(|member| member.name()).collect()
 }
 
 /// Members in the text of a file.

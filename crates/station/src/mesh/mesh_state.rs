@@ -326,7 +326,7 @@ impl MeshState {
 
     /// Whether the station `host` may request experiments from this station now.
     pub(super) fn may_request(&self, host: &Name) -> bool {
-        self.peers().key(host, Instant::now(), self.lease).is_some()
+        self.key(host).is_some()
     }
 
     /// Verifies a signed request and returns the caller's name.
@@ -336,8 +336,12 @@ impl MeshState {
         method: &str,
         path: &str,
     ) -> Result<Name, SignatureError> {
-        self.identity
-            .verify(authorization, method, path, |host| self.peers().key(host, Instant::now(), self.lease))
+        self.identity.verify(authorization, method, path, |host| self.key(host))
+    }
+
+    fn key(&self, host: &Name) -> Option<Option<[u8; 32]>> {
+        let is_connected = self.directory().is_connected();
+        self.peers().key(host, Instant::now(), self.lease, is_connected)
     }
 
     /// Number of stations in each state: up, lost, ignored.

@@ -50,6 +50,9 @@ pub(crate) struct Peer {
     failures: u32,
     /// Whether a peer event was published for the station.
     announced: bool,
+    /// Whether the directory has named the station in this run. If false, the station is known from
+    /// the file of the last run.
+    is_named: bool,
 }
 
 /// Whether a station of the directory is a peer of this station, and whether it is up.
@@ -114,6 +117,7 @@ impl Peers {
                 checked: false,
                 failures: 0,
                 announced,
+                is_named: other.is_some_and(|peer| peer.is_named),
             },
         };
         if before.as_ref() != Some(&state) {
@@ -132,6 +136,7 @@ impl Peers {
             _ => Some(PeerChange::Joined),
         };
         peer.announced |= is_up;
+        peer.is_named |= is_news;
         peer.state = state;
         self.all.insert(name, peer);
         told.filter(|_| is_news)
@@ -179,12 +184,26 @@ impl Peers {
         self.all.get(host)
     }
 
+    /// Records that the directory names the station.
+    pub(super) fn set_named(&mut self, host: &Name) {
+        if let Some(peer) = self.all.get_mut(host) {
+            peer.is_named = true;
+        }
+    }
+
     /// Public key of a station that may request probes at `now`. The station must be a peer that is
     /// up, or a peer that was lost at most `lease` ago: such a peer may only have lost its
-    /// connection to the directory. `None` = the station may not request probes; `Some(None)` = the
-    /// station has no key.
-    pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
-        let peer = self.all.get(host)?;
+    /// connection to the directory. If this station is connected to the directory, the directory
+    /// must have named the peer: a peer of the last run may have been withdrawn since then. `None`
+    /// = the station may not request probes; `Some(None)` = the station has no key.
+    pub(crate) fn key(
+        &self,
+        host: &Name,
+        now: Instant,
+        lease: Duration,
+        is_connected: bool,
+    ) -> Option<Option<[u8; 32]>> {
+        let peer = self.all.get(host).filter(|peer| peer.is_named || !is_connected)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
         let may = match peer.state {
             PeerState::Up => true,
@@ -316,14 +335,30 @@ mod tests {
         let at = |seconds| then + Duration::from_secs(seconds);
         let fresh = || entry("b", &["192.0.2.2:1"]);
         peers.up(&own(), fresh(), 1.0, true);
-        assert_eq!(peers.key(&b, at(1000), lease), Some(Some([7; 32])));
+        assert_eq!(peers.key(&b, at(1000), lease, true), Some(Some([7; 32])));
         peers.lost(&b, 2.0, at(0));
-        assert_eq!(peers.key(&b, at(10), lease), Some(Some([7; 32])), "it may only have lost the directory");
-        assert_eq!(peers.key(&b, at(11), lease), None, "it was withdrawn, or has left the group");
+        assert_eq!(
+            peers.key(&b, at(10), lease, true),
+            Some(Some([7; 32])),
+            "it may only have lost the directory"
+        );
+        assert_eq!(peers.key(&b, at(11), lease, true), None, "it was withdrawn, or has left the group");
         peers.up(&own(), fresh(), 3.0, true);
-        assert_eq!(peers.key(&b, at(1000), lease), Some(Some([7; 32])));
+        assert_eq!(peers.key(&b, at(1000), lease, true), Some(Some([7; 32])));
         peers.lost(&b, 4.0, at(1000));
-        assert_eq!(peers.key(&b, at(1010), lease), Some(Some([7; 32])));
+        assert_eq!(peers.key(&b, at(1010), lease, true), Some(Some([7; 32])));
+    }
+
+    #[test]
+    fn a_peer_of_the_last_run_has_rights_only_without_the_directory() {
+        let (mut peers, b) = (Peers::default(), name("b"));
+        peers.up(&own(), entry("b", &["192.0.2.2:1"]), 1.0, false);
+        let key = |peers: &Peers, is_connected| {
+            peers.key(&b, Instant::now(), Duration::from_secs(10), is_connected)
+        };
+        assert_eq!([false, true].map(|is_connected| key(&peers, is_connected)), [Some(Some([7; 32])), None]);
+        peers.set_named(&b);
+        assert_eq!(key(&peers, true), Some(Some([7; 32])));
     }
 
     #[test]
@@ -339,7 +374,7 @@ mod tests {
             assert_eq!(peers.up(&own(), stranger, 1.0, true), None);
             let PeerState::Ignored(reason) = &peers.get(&host).unwrap().state else { panic!("{host}") };
             assert!(reason.contains(word), "{reason}");
-            assert_eq!(peers.key(&host, Instant::now(), Duration::from_secs(10)), None);
+            assert_eq!(peers.key(&host, Instant::now(), Duration::from_secs(10), false), None);
             assert!(!peers.lost(&host, 2.0, Instant::now()));
             assert!(peers.get(&host).is_none(), "a stranger that is gone is forgotten");
         }

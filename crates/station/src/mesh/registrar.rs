@@ -321,6 +321,7 @@ impl RegistrarState {
                     self.on_own_entry(&entry);
                 }
                 let host = entry.host.clone();
+                self.parts.mesh_state.peers().set_named(&host);
                 let change = self.roster.up(&group, &host, entry);
                 if self.roster.refused() != self.parts.mesh_state.directory().ignored_hosts {
                     let refused = self.roster.refused();

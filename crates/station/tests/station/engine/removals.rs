@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
+use barograph_station::Config;
 use serde_json::json;
 
 use super::{ask, invite, keeping, lines, record, register, register_in};
 use crate::http::{get, get_until, post, send};
-use crate::serve;
+use crate::{Running, serve};
 
 fn is_in_file(state: &Path, name: &str) -> bool {
     let text = std::fs::read_to_string(state.join("removed.json")).unwrap_or_default();
@@ -29,6 +30,21 @@ fn is_member(address: SocketAddr, name: &str) -> bool {
     members["members"].as_array().unwrap().iter().any(|member| member["name"] == name)
 }
 
+/// Starts a station in `state`. The returned configuration starts it again at the same address.
+fn serve_in(state: &Path) -> (Running, Config) {
+    let mut config = keeping(state);
+    let station = serve(config.clone());
+    config.listen = station.address();
+    (station, config)
+}
+
+/// Invites and registers a station, which forwards a record.
+fn join(address: SocketAddr, name: &str) {
+    let token = invite(address, Some(name));
+    assert_eq!(register(address, &token, name).status, 200);
+    measure(address, &token, name, 1);
+}
+
 fn measure(address: SocketAddr, token: &str, name: &str, seq: u64) {
     let measured = ask(address, token, "POST", "records", &lines(&[record(name, name, seq)]));
     assert_eq!(measured.status, 200, "{}", measured.body);
@@ -41,9 +57,7 @@ fn a_removal_is_completed_after_its_caller_disconnected() {
     let address = station.address();
     let names: Vec<String> = (0..10).map(|i| format!("m{i}")).collect();
     for name in &names {
-        let token = invite(address, Some(name));
-        assert_eq!(register(address, &token, name).status, 200);
-        measure(address, &token, name, 1);
+        join(address, name);
     }
     for name in &names {
         let request = format!(
@@ -72,13 +86,9 @@ fn a_removal_is_completed_after_its_caller_disconnected() {
 #[test]
 fn a_removal_that_a_crash_cut_short_can_be_repeated() {
     let state = tempfile::tempdir().unwrap();
-    let mut config = keeping(state.path());
-    let station = serve(config.clone());
+    let (station, config) = serve_in(state.path());
     let address = station.address();
-    config.listen = address;
-    let token = invite(address, Some("b"));
-    assert_eq!(register(address, &token, "b").status, 200);
-    measure(address, &token, "b", 1);
+    join(address, "b");
     drop(station);
     std::fs::remove_file(state.path().join("members")).unwrap();
     let _station = serve(config);
@@ -114,13 +124,9 @@ fn a_station_that_returned_in_other_groups_can_be_removed_again() {
 #[test]
 fn an_application_does_not_bring_back_a_removed_station() {
     let state = tempfile::tempdir().unwrap();
-    let mut config = keeping(state.path());
-    let station = serve(config.clone());
+    let (station, config) = serve_in(state.path());
     let address = station.address();
-    config.listen = address;
-    let token = invite(address, Some("b"));
-    assert_eq!(register(address, &token, "b").status, 200);
-    measure(address, &token, "b", 1);
+    join(address, "b");
     let submit = |body: serde_json::Value| {
         let answer = post(address, "/v1/measurements", &json!({ "records": [body] }).to_string());
         assert_eq!(answer.status, 201, "{}", answer.body);
@@ -150,10 +156,8 @@ fn an_application_does_not_bring_back_a_removed_station() {
 #[test]
 fn a_member_with_the_name_of_a_target_can_be_removed() {
     let state = tempfile::tempdir().unwrap();
-    let mut config = keeping(state.path());
-    let station = serve(config.clone());
+    let (station, config) = serve_in(state.path());
     let address = station.address();
-    config.listen = address;
     let name = "192.0.2.9:80";
     assert_eq!(register(address, &invite(address, Some(name)), name).status, 200);
     let target =
