@@ -75,7 +75,7 @@ pub(crate) struct Args {
     /// What to forecast at the horizon.
     #[arg(long, value_enum, default_value_t = OfName::Mean, requires = "horizon")]
     pub(crate) of: OfName,
-    /// Also forecast the mean of the next SECONDS; the same as --horizon SECONDSs.
+    /// Also forecast the mean of the next SECONDS; the older name of --horizon with a time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with_all = ["steps", "horizon"])]
     pub(crate) lifetime: Option<f64>,
     /// Show the weight of each method in the forecast.
@@ -216,7 +216,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     let target = args.target();
     let shares = args.quantiles.clone().unwrap_or_default();
     let horizons = match target {
-        Some(target) => target.config().into_iter().collect(),
+        Some(target) => vec![HorizonConfig::exact(target.horizon)],
         None if args.steps || args.json => Vec::new(),
         None => print::SUMMARY_HORIZONS.map(HorizonConfig::sampled).to_vec(),
     };
@@ -360,8 +360,8 @@ pub(crate) fn unit(text: &str) -> Result<String, Infallible> {
 /// Parses a length of time in seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(seconds) if seconds > 0.0 && f64::is_finite(seconds) => Ok(seconds),
-        _ => Err("expected a positive number of seconds".to_owned()),
+        Ok(seconds) if Horizon::Seconds(seconds).checked().is_ok() => Ok(seconds),
+        _ => Err(format!("expected a positive number of seconds, at most {}", Horizon::SECONDS_MAX)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Horizons of `barograph forecast` on the command line.
 
-use barograph_forecast::{Horizon, HorizonConfig, HorizonOf};
+use barograph_forecast::{Horizon, HorizonOf};
 use clap::ValueEnum;
 
 /// [`HorizonOf`] as a value of the command line.
@@ -28,13 +28,6 @@ pub(crate) struct Target {
     pub(crate) of: HorizonOf,
 }
 
-impl Target {
-    /// The horizon as a forecaster keeps it; `None` for the next value, which a battery forecasts.
-    pub(super) fn config(self) -> Option<HorizonConfig> {
-        (self.horizon != Horizon::Steps(1)).then(|| HorizonConfig::exact(self.horizon))
-    }
-}
-
 /// Parses a horizon: a number of values, or a time with its unit.
 pub(super) fn parse(text: &str) -> Result<Horizon, String> {
     let expected = || {
@@ -43,15 +36,17 @@ pub(super) fn parse(text: &str) -> Result<Horizon, String> {
             Horizon::STEPS_MAX
         )
     };
-    let horizon = match UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, seconds))) {
+    let unit = UNITS.iter().find_map(|(letter, _, seconds)| Some((text.strip_suffix(*letter)?, seconds)));
+    let horizon = match unit {
         Some((number, seconds)) => Horizon::Seconds(number.parse::<f64>().map_err(|_| expected())? * seconds),
         None => Horizon::Steps(text.parse().map_err(|_| expected())?),
     };
     horizon.checked().map_err(|_| expected())
 }
 
-/// Units of time, in seconds.
-pub(super) const UNITS: [(&str, f64); 4] = [("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
+/// Units of time in ascending order: the letter, the name, and the number of seconds.
+pub(super) const UNITS: [(char, &str, f64); 4] =
+    [('s', "second", 1.0), ('m', "minute", 60.0), ('h', "hour", 3600.0), ('d', "day", 86_400.0)];
 
 #[cfg(test)]
 mod tests {

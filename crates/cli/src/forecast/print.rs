@@ -68,21 +68,9 @@ struct Next {
 
 impl From<Forecast> for Next {
     fn from(forecast: Forecast) -> Self {
-        let scored = |error| (forecast.count >= 2).then_some(error);
-        Self {
-            value: forecast.value,
-            mse: scored(forecast.mse),
-            mae: scored(forecast.mae),
-            recent_mse: scored(forecast.recent_mse),
-            recent_mae: scored(forecast.recent_mae),
-            method: forecast.method.0,
-            weight: forecast.weight,
-            method_label: forecast.method_label().to_string(),
-            calibrating: format!(
-                "{} of {SCORED_MIN_FOR_INTERVAL}",
-                forecast.scored_until_interval().unwrap_or(SCORED_MIN_FOR_INTERVAL)
-            ),
-        }
+        let scored = forecast.scored_until_interval().unwrap_or(SCORED_MIN_FOR_INTERVAL);
+        let calibrating = format!("{scored} of {SCORED_MIN_FOR_INTERVAL}");
+        Self { calibrating, ..HorizonForecast::from(forecast).into() }
     }
 }
 
@@ -118,7 +106,8 @@ struct Ahead {
     ends: Ends,
     #[serde(flatten)]
     quantiles: Quantiles,
-    basis: &'static str,
+    /// Absent without a forecast.
+    basis: Option<&'static str>,
 }
 
 /// Length of a horizon, under the name of its unit.
@@ -158,11 +147,11 @@ impl Ahead {
                 HorizonOf::Value => "value",
             },
             scored: mean.map_or(0, |mean| mean.scored),
-            basis: match mean.map(|mean| mean.basis) {
-                None | Some(HorizonBasis::Own) => "own",
-                Some(HorizonBasis::Between { .. }) => "between",
-                Some(HorizonBasis::Beyond { .. }) => "beyond",
-            },
+            basis: mean.map(|mean| match mean.basis {
+                HorizonBasis::Own => "own",
+                HorizonBasis::Between { .. } => "between",
+                HorizonBasis::Beyond { .. } => "beyond",
+            }),
             mean: mean.map(Next::from),
             median: median.map(Next::from),
             ends: forecaster.interval_over(horizon, of, level).into(),

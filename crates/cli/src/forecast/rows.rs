@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use barograph_forecast::{Forecast, Forecaster, Horizon, HorizonForecast, Interval, Method, Objective};
+use barograph_forecast::{Forecaster, Horizon, HorizonForecast, Interval, Objective};
 use barograph_study::input::Sample;
 use serde::Serialize;
 
@@ -13,33 +13,12 @@ use super::quantiles::{Quantiles, Shares};
 /// The forecasts for one row, made before its value was read.
 pub(super) struct Issued {
     /// Forecast that minimises the squared error.
-    pub(super) mean: Predicted,
+    pub(super) mean: HorizonForecast,
     /// Forecast that minimises the absolute error.
-    pub(super) median: Predicted,
+    pub(super) median: HorizonForecast,
     /// Interval around the median forecast.
     pub(super) interval: Option<Interval>,
     quantiles: Quantiles,
-}
-
-/// One forecast, of the next value or for a horizon.
-pub(super) struct Predicted {
-    pub(super) value: f64,
-    mse: f64,
-    mae: f64,
-    method: Method,
-    count: u64,
-}
-
-impl From<Forecast> for Predicted {
-    fn from(Forecast { value, mse, mae, method, count, .. }: Forecast) -> Self {
-        Self { value, mse, mae, method, count }
-    }
-}
-
-impl From<HorizonForecast> for Predicted {
-    fn from(HorizonForecast { value, mse, mae, method, count, .. }: HorizonForecast) -> Self {
-        Self { value, mse, mae, method, count }
-    }
 }
 
 impl Issued {
@@ -55,7 +34,7 @@ impl Issued {
         match target.filter(|target| target.horizon != Horizon::Steps(1)) {
             None => {
                 let battery = forecaster.battery();
-                let forecast = |objective| battery.forecast_at(objective, time_s).map(Predicted::from);
+                let forecast = |objective| battery.forecast_at(objective, time_s).map(HorizonForecast::from);
                 Some(Self {
                     mean: forecast(Objective::Squared)?,
                     median: forecast(Objective::Absolute)?,
@@ -64,8 +43,7 @@ impl Issued {
                 })
             }
             Some(Target { horizon, of }) => {
-                let forecast =
-                    |objective| forecaster.forecast_over(horizon, of, objective).map(Predicted::from);
+                let forecast = |objective| forecaster.forecast_over(horizon, of, objective);
                 Some(Self {
                     mean: forecast(Objective::Squared)?,
                     median: forecast(Objective::Absolute)?,

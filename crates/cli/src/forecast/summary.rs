@@ -14,12 +14,9 @@ pub(super) fn label(target: Option<Target>) -> String {
     let (number, unit) = match horizon {
         Horizon::Steps(steps) => (f64::from(steps), "value"),
         Horizon::Seconds(seconds) => {
-            let is_whole = |(_, length): &&(&str, f64)| (seconds / length).fract() == 0.0;
-            UNITS.iter().rev().find(is_whole).map_or((seconds, "second"), |(letter, length)| {
-                let name =
-                    ["second", "minute", "hour", "day"].into_iter().find(|name| name.starts_with(letter));
-                (seconds / length, name.unwrap_or("second"))
-            })
+            let is_whole = |(_, _, length): &(char, &str, f64)| (seconds / length).fract() == 0.0;
+            let unit = UNITS.into_iter().rev().find(is_whole);
+            unit.map_or((seconds, "second"), |(_, name, length)| (seconds / length, name))
         }
     };
     let plural = if number == 1.0 { "" } else { "s" };
