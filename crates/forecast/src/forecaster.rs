@@ -2,11 +2,11 @@
 
 use alloc::vec::Vec;
 
-use crate::age::GapLengths;
-use crate::horizon::{Calibration, Ladder};
+use crate::gap_lengths::GapLengths;
+use crate::horizon::{CalibrationConfig, HorizonReading, Ladder, UsableRungs};
 use crate::{
     Availability, Battery, BatteryConfig, Horizon, HorizonConfig, HorizonError, HorizonForecast, HorizonOf,
-    Interval, InvalidValue, Objective, QUANTILE_RANGE, QuantileForecaster, QuantileMethod,
+    Interval, InvalidValue, Objective, QUANTILE_RANGE, QUANTILE_SHARES, QuantileForecaster, QuantileMethod,
 };
 
 /// Parts of a [`Forecaster`].
@@ -36,14 +36,18 @@ pub struct ForecasterConfig {
 /// };
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///
-/// let horizon = Horizon::Steps(30); let config = ForecasterConfig { horizons:
-/// vec![HorizonConfig::exact(horizon)], ..ForecasterConfig::default() }; let mut forecaster =
-/// Forecaster::new(&config)?; for n in 0..200_u32 { forecaster.update(f64::from(n * 7919 % 101))?;
-/// } let next_30 = forecaster .forecast_over(horizon, HorizonOf::Mean, Objective::Absolute)
-/// .expect("there are values"); assert_eq!((next_30.scored, next_30.basis), (170,
-/// HorizonBasis::Own)); let interval = forecaster.interval_over(horizon, HorizonOf::Mean,
-/// 0.9).expect("it is calibrated"); assert!(interval.lower <= next_30.value && next_30.value <=
-/// interval.upper);
+/// let horizon = Horizon::Steps(30);
+/// let horizons = vec![HorizonConfig::exact(horizon)];
+/// let config = ForecasterConfig { horizons, ..ForecasterConfig::default() };
+/// let mut forecaster = Forecaster::new(&config)?;
+/// for n in 0..200_u32 {
+///     forecaster.update(f64::from(n * 7919 % 101))?;
+/// }
+/// let (of, objective) = (HorizonOf::Mean, Objective::Absolute);
+/// let next_30 = forecaster.forecast_over(horizon, of, objective).expect("there are values");
+/// assert_eq!((next_30.scored, next_30.basis), (170, HorizonBasis::Own));
+/// let interval = forecaster.interval_over(horizon, of, 0.9).expect("it is calibrated");
+/// assert!(interval.lower <= next_30.value && next_30.value <= interval.upper);
 /// # Ok(())
 /// # }
 /// ```
@@ -54,7 +58,6 @@ pub struct Forecaster {
     quantiles: Option<QuantileForecaster>,
     availability: Option<Availability>,
     gap_lengths: GapLengths,
-    count: u64,
 }
 
 impl Forecaster {
@@ -67,14 +70,13 @@ impl Forecaster {
             horizon.checked()?;
         }
         let calibration =
-            Calibration { levels: &config.battery.levels, has_quantiles: config.quantiles.is_some() };
+            CalibrationConfig { levels: &config.battery.levels, has_quantiles: config.quantiles.is_some() };
         Ok(Self {
             battery: Battery::new(&config.battery),
             ladder: Ladder::new(&config.horizons, &calibration),
             quantiles: config.quantiles.map(QuantileForecaster::new),
             availability: config.availability.then(Availability::new),
             gap_lengths: GapLengths::new(),
-            count: 0,
         })
     }
 
@@ -107,14 +109,13 @@ impl Forecaster {
     }
 
     fn learn(&mut self, value: f64, time_s: Option<f64>, is_after_gap: bool) {
-        self.count += 1;
         if let Some(availability) = &mut self.availability {
             availability.learn(true);
         }
         if let Some(quantiles) = &mut self.quantiles {
             quantiles.update(&self.battery, value, is_after_gap);
         }
-        self.ladder.update(value, time_s, self.count, self.battery.inner());
+        self.ladder.update(value, time_s, self.battery.inner());
     }
 
     /// Learns that a measurement failed. Only the availability changes: a failure is no value, and
@@ -133,8 +134,9 @@ impl Forecaster {
 
     /// Returns the forecast of `of` at `horizon` under `objective`.
     ///
-    /// `None` before the first value. For a horizon in seconds, `None` until five times between
-    /// values are known. A horizon of one value is the next value, with the forecast of the
+    /// `None` before the first value, and for a horizon that is out of range. For a horizon in
+    /// seconds, `None` until five times between values are known. A horizon of one value, or of
+    /// less than 1.5 median periods, is the next value, with the forecast of the
     /// [`battery`](Self::battery). A horizon that is not kept is interpolated between kept ones
     /// that have an interval ([`HorizonForecast::basis`]).
     #[must_use]
@@ -144,7 +146,7 @@ impl Forecaster {
         of: HorizonOf,
         objective: Objective,
     ) -> Option<HorizonForecast> {
-        self.ladder.forecast(&self.battery, horizon.checked().ok()?, of, objective)
+        self.reading(horizon, of, UsableRungs::CalibratedOrOwn)?.forecast(objective)
     }
 
     /// Returns the interval at `level` around the forecast for absolute error.
@@ -154,7 +156,7 @@ impl Forecaster {
     /// below 0, the lower end is not below 0 either.
     #[must_use]
     pub fn interval_over(&self, horizon: Horizon, of: HorizonOf, level: f64) -> Option<Interval> {
-        self.ladder.interval(&self.battery, horizon.checked().ok()?, of, level)
+        self.reading(horizon, of, UsableRungs::CalibratedOrOwn)?.interval(level)
     }
 
     /// Returns the quantile of `share` at `horizon`: the number below which the share `share` of
@@ -166,8 +168,21 @@ impl Forecaster {
     /// for absolute error is interpolated.
     #[must_use]
     pub fn quantile_over(&self, horizon: Horizon, of: HorizonOf, share: f64) -> Option<f64> {
-        let next = self.quantiles.as_ref().filter(|_| QUANTILE_RANGE.contains(&share))?;
-        self.ladder.quantile(&self.battery, next, horizon.checked().ok()?, of, share)
+        let reading = self.reading(horizon, of, UsableRungs::CalibratedOrOwn)?;
+        if QUANTILE_RANGE.contains(&share) { reading.quantile(share) } else { None }
+    }
+
+    /// Returns the quantiles of all [`QUANTILE_SHARES`] at `horizon`, in ascending order; in less
+    /// time than one by one. `None` as for [`Self::quantile_over`].
+    #[must_use]
+    pub fn quantiles_over(&self, horizon: Horizon, of: HorizonOf) -> Option<[f64; QUANTILE_SHARES.len()]> {
+        self.reading(horizon, of, UsableRungs::CalibratedOrOwn)?.quantiles()
+    }
+
+    /// What is forecast of `of` at `horizon`.
+    fn reading(&self, horizon: Horizon, of: HorizonOf, usable: UsableRungs) -> Option<HorizonReading<'_>> {
+        let target = (horizon.checked().ok()?, of);
+        HorizonReading::new(&self.battery, self.quantiles.as_ref(), &self.ladder, target, usable)
     }
 
     /// Returns the quantile of `share` for the next value, if that value is measured at `time_s`;
@@ -181,8 +196,8 @@ impl Forecaster {
     /// measured.
     ///
     /// Up to 1.5 median periods after the newest value, it is that of [`Battery::forecast_at`], and
-    /// so it is after a gap if ten gaps are known that were about as long. Else it is the forecast
-    /// of the value at the horizon that ends at `time_s`.
+    /// so it is after a gap if ten gaps are known that were about half as long, or longer. Else it
+    /// is the forecast of the value at the horizon that ends at `time_s`.
     ///
     /// ```
     /// use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig};
@@ -203,9 +218,9 @@ impl Forecaster {
     /// ```
     #[must_use]
     pub fn forecast_aged(&self, objective: Objective, time_s: f64) -> Option<HorizonForecast> {
-        match self.age(time_s) {
-            Age::AsNext => self.battery.forecast_at(objective, time_s).map(HorizonForecast::from),
-            Age::Ahead { horizon, .. } => self.forecast_over(horizon, HorizonOf::Value, objective),
+        match self.aged(time_s) {
+            Some(aged) => aged.reading.forecast(objective),
+            None => self.battery.forecast_at(objective, time_s).map(HorizonForecast::from),
         }
     }
 
@@ -216,29 +231,51 @@ impl Forecaster {
     /// scored, and for a level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE).
     #[must_use]
     pub fn interval_aged(&self, level: f64, time_s: f64) -> Option<Interval> {
-        match self.age(time_s) {
-            Age::AsNext => self.battery.interval_at(level, time_s),
-            Age::Ahead { horizon, is_longer } => {
-                // Longer than each of many gaps: not narrower than after those.
-                let known = if is_longer { self.battery.interval_at(level, time_s) } else { None };
-                let half_min = known.map_or(0.0, |interval| 0.5 * (interval.upper - interval.lower));
-                self.ladder.aged_interval(&self.battery, horizon, level, half_min)
-            }
+        match self.aged(time_s) {
+            Some(aged) => aged.reading.aged_interval(level, self.half_min(&aged, level, time_s)),
+            None => self.battery.interval_at(level, time_s),
         }
     }
 
-    /// How a value at `time_s` is forecast.
-    fn age(&self, time_s: f64) -> Age {
-        match self.ladder.elapsed(time_s) {
-            Some((elapsed_s, periods)) if AGE_MIN < periods => {
-                if self.battery.is_after_gap(time_s) && self.gap_lengths.has_like(periods) {
-                    return Age::AsNext;
-                }
-                let horizon = Horizon::Seconds(elapsed_s.min(Horizon::SECONDS_MAX));
-                Age::Ahead { horizon, is_longer: self.gap_lengths.has_any() }
+    /// Returns the quantile of `share` of the value at `time_s`, however long ago the newest value
+    /// was measured. The distance from the forecast grows with the age of the newest value, as the
+    /// interval of [`Self::interval_aged`] at 90 % does.
+    ///
+    /// `None` until [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were
+    /// scored, without [`ForecasterConfig::quantiles`], and for a share outside [`QUANTILE_RANGE`].
+    #[must_use]
+    pub fn quantile_aged(&self, share: f64, time_s: f64) -> Option<f64> {
+        match self.aged(time_s).filter(|_| QUANTILE_RANGE.contains(&share)) {
+            Some(aged) => {
+                let half_min = self.half_min(&aged, Interval::DEFAULT_LEVEL, time_s);
+                aged.reading.aged_quantile(share, half_min)
             }
-            _ => Age::AsNext,
+            None => self.quantile_at(share, time_s),
         }
+    }
+
+    /// Least half-width at an age: that of the interval after gaps, if the age is longer than most
+    /// of many gaps.
+    fn half_min(&self, aged: &Aged<'_>, level: f64, time_s: f64) -> f64 {
+        let known = if aged.is_after_gaps { self.battery.interval_at(level, time_s) } else { None };
+        known.map_or(0.0, |interval| 0.5 * (interval.upper - interval.lower))
+    }
+
+    /// What is forecast of a value at `time_s` as the value at a horizon; `None` if it is forecast
+    /// as the next value.
+    fn aged(&self, time_s: f64) -> Option<Aged<'_>> {
+        let (elapsed_s, periods) = self.ladder.elapsed(time_s).filter(|(_, periods)| AGE_MIN < *periods)?;
+        if self.battery.is_after_gap(time_s) && self.gap_lengths.has_similar(periods) {
+            return None;
+        }
+        let horizon = Horizon::Seconds(elapsed_s.min(Horizon::SECONDS_MAX));
+        let reading = self.reading(horizon, HorizonOf::Value, UsableRungs::Calibrated)?;
+        Some(Aged { reading, is_after_gaps: self.gap_lengths.has_any() })
+    }
+
+    /// The horizons that are kept, in the order of the configuration and without that of one value.
+    pub fn horizons(&self) -> impl Iterator<Item = Horizon> + '_ {
+        self.ladder.horizons()
     }
 
     /// The probability that the next probe answers; `None` without
@@ -265,13 +302,12 @@ impl Forecaster {
     }
 }
 
-/// How a value at some time is forecast.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Age {
-    /// As the next value, perhaps after a gap.
-    AsNext,
-    /// As the value at a horizon. `is_longer` is whether there were many gaps, but few so long.
-    Ahead { horizon: Horizon, is_longer: bool },
+/// A value long after the newest one, forecast as the value at a horizon.
+#[derive(Clone, Copy, Debug)]
+struct Aged<'a> {
+    reading: HorizonReading<'a>,
+    /// Whether there were many gaps, although few so long.
+    is_after_gaps: bool,
 }
 
 /// A value that comes later, in median periods, is not the next one. On the open traces, the

@@ -35,12 +35,12 @@
 
 extern crate alloc;
 
-mod age;
 mod availability;
 mod battery;
 mod forecast;
 mod forecaster;
 mod gap;
+mod gap_lengths;
 mod horizon;
 mod interval;
 mod method_sets;
@@ -57,7 +57,7 @@ pub use forecast::{Forecast, Interval, InvalidValue, Method, Objective};
 pub use forecaster::{Forecaster, ForecasterConfig};
 pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
-pub use quantiles::{QUANTILE_RANGE, QuantileForecaster, QuantileMethod};
+pub use quantiles::{QUANTILE_RANGE, QUANTILE_SHARES, QuantileForecaster, QuantileMethod};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 pub use side_by_side::NwsLanes;
 

@@ -1,7 +1,7 @@
 //! Laws of horizons in seconds, of sampled horizons, and of horizons that are interpolated.
 
 use barograph_forecast::{
-    Forecaster, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, HorizonOf, Objective,
+    Forecaster, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, HorizonOf, Objective, QuantileMethod,
 };
 
 const KINDS: [HorizonOf; 2] = [HorizonOf::Mean, HorizonOf::Value];
@@ -184,4 +184,128 @@ fn a_burst_at_the_start_does_not_decide_how_many_values_a_horizon_has() {
         .collect();
     let share = inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64;
     assert!(inside.len() > 5700 && (0.88..=0.92).contains(&share), "{share} of {}", inside.len());
+}
+
+#[test]
+fn kept_horizons_are_listed_and_short_times_are_the_next_value() {
+    let kept = [Horizon::Seconds(300.0), Horizon::Steps(5), Horizon::Seconds(5.0)];
+    let mut forecaster =
+        forecaster(&[Horizon::Steps(1), kept[0], kept[1], kept[2]].map(HorizonConfig::sampled));
+    assert_eq!(forecaster.horizons().collect::<Vec<_>>(), kept);
+    let mut noise = noise();
+    for n in 0..200_u32 {
+        forecaster.update_at(5.0 + noise(), 10.0 * f64::from(n)).expect("within range");
+    }
+    for (of, seconds) in KINDS.into_iter().flat_map(|of| [1e-300, 5.0, 10.0, 14.9].map(|s| (of, s))) {
+        let horizon = Horizon::Seconds(seconds);
+        let next = forecaster.forecast_over(Horizon::Steps(1), of, Objective::Absolute);
+        assert_eq!(forecaster.forecast_over(horizon, of, Objective::Absolute), next);
+        assert_eq!(forecaster.interval_over(horizon, of, 0.9), forecaster.battery().interval(0.9));
+    }
+}
+
+/// The memory has the bounds of the configuration, whatever the times are.
+#[test]
+fn a_burst_of_values_does_not_fill_the_memory() {
+    let kept =
+        [HorizonConfig::sampled(Horizon::Seconds(3600.0)), HorizonConfig::exact(Horizon::Seconds(60.0))];
+    for period_s in [5e-324, 1e-300, 1e-6, 0.0, -1.0, 1e300] {
+        let mut forecaster = forecaster(&kept);
+        let (mut noise, mut time_s) = (noise(), 0.0);
+        for _ in 0..10_000_u32 {
+            time_s += period_s;
+            forecaster.update_at(5.0 + noise(), time_s).expect("within range");
+            for of in KINDS {
+                let forecast = forecaster.forecast_over(Horizon::Seconds(3600.0), of, Objective::Squared);
+                assert!(forecast.is_none_or(|f| (4.0..=6.0).contains(&f.value)), "{period_s}: {forecast:?}");
+            }
+        }
+        assert!(forecaster.size_bytes() < 2_000_000, "{period_s}: {}", forecaster.size_bytes());
+    }
+}
+
+/// A horizon has so many values then that the number is infinite without a bound of the period.
+#[test]
+fn forecasts_are_finite_after_a_burst_without_measurable_periods() {
+    let horizon = Horizon::Seconds(60.0);
+    let mut forecaster = forecaster(&[HorizonConfig::exact(horizon)]);
+    let mut noise = noise();
+    let times = (0..40).map(|n| 5e-324 * f64::from(n)).chain((1..200).map(|n| 60.0 * f64::from(n)));
+    for time_s in times {
+        forecaster.update_at(5.0 + noise(), time_s).expect("within range");
+        for of in KINDS {
+            let forecast = forecaster.forecast_over(horizon, of, Objective::Absolute);
+            assert!(forecast.is_none_or(|f| (4.0..=6.0).contains(&f.value)), "{time_s}: {forecast:?}");
+            let interval = forecaster.interval_over(horizon, of, 0.9);
+            assert!(interval.is_none_or(|i| i.upper.is_finite()), "{time_s}: {interval:?}");
+        }
+    }
+}
+
+/// On a plateau the steps fade to 0. After it, the errors are soon nearly those of the mean.
+#[test]
+fn forecasts_are_useful_after_a_long_plateau() {
+    let horizon = Horizon::Steps(10);
+    for length in [1000, 8000, 30_000] {
+        let mut forecaster = forecaster(&[HorizonConfig::exact(horizon)]);
+        let (mut noise, mut values, mut issued) = (noise(), Vec::new(), Vec::new());
+        for i in 0..length + 1500 {
+            let value = if (500..500 + length).contains(&i) { 20.0 } else { 20.0 + noise() };
+            forecaster.update(value).expect("within range");
+            values.push(value);
+            issued.push(
+                forecaster.forecast_over(horizon, HorizonOf::Mean, Objective::Squared).expect("values"),
+            );
+        }
+        let (mut squared, mut least) = (0.0, 0.0);
+        for at in length + 600..length + 1480 {
+            let mean = values[at + 1..at + 11].iter().sum::<f64>() / 10.0;
+            squared += (issued[at].value - mean).powi(2);
+            least += (20.0 - mean).powi(2);
+        }
+        assert!(squared < 1.5 * least, "{length}: {}", squared / least);
+    }
+}
+
+/// On a plateau the intervals and quantiles shrink. After it they soon hold their share again.
+#[test]
+fn intervals_and_quantiles_at_a_horizon_become_wide_again_after_a_plateau() {
+    let horizon = Horizon::Steps(10);
+    for length in [300, 3000, 20_000] {
+        let horizons = vec![HorizonConfig::exact(horizon)];
+        let quantiles = Some(QuantileMethod::Tracked);
+        let config = ForecasterConfig { horizons, quantiles, ..ForecasterConfig::default() };
+        let mut forecaster = Forecaster::new(&config).expect("valid");
+        let (mut noise, mut values, mut issued) = (noise(), Vec::new(), Vec::new());
+        for i in 0..length + 3000 {
+            let value = if (500..500 + length).contains(&i) { 20.0 } else { 20.0 + noise() };
+            forecaster.update(value).expect("within range");
+            values.push(value);
+            issued.push(KINDS.map(|of| {
+                let interval = forecaster.interval_over(horizon, of, 0.8);
+                let quantile = |share| forecaster.quantile_over(horizon, of, share);
+                (interval, [quantile(0.1), quantile(0.9)])
+            }));
+        }
+        for of in KINDS {
+            let (mut inside, mut below, mut count) = (0.0, [0.0; 2], 0.0);
+            for at in length + 600..length + 2900 {
+                let target = match of {
+                    HorizonOf::Mean => values[at + 1..=at + 10].iter().sum::<f64>() / 10.0,
+                    HorizonOf::Value => values[at + 10],
+                };
+                let (interval, quantiles) = issued[at][of as usize];
+                let interval = interval.expect("calibrated");
+                inside += f64::from(u8::from(interval.lower <= target && target <= interval.upper));
+                for (below, quantile) in below.iter_mut().zip(quantiles) {
+                    *below += f64::from(u8::from(target < quantile.expect("calibrated")));
+                }
+                count += 1.0;
+            }
+            let shares = [inside, below[0], below[1]].map(|sum| sum / count);
+            for (share, expected) in shares.into_iter().zip([0.8, 0.1, 0.9]) {
+                assert!((share - expected).abs() < 0.08, "{length} {of:?}: {shares:?}");
+            }
+        }
+    }
 }

@@ -64,7 +64,7 @@ pub(crate) fn name(candidate: usize) -> Method {
 pub(crate) struct CandidateSet {
     /// Newest value at this moment.
     pub(crate) origin: f64,
-    /// Unit of the distances.
+    /// Unit of the distances: the mean step from value to value, or more after a plateau.
     pub(crate) unit: f64,
     pub(crate) offsets: [f32; SHARED],
 }
@@ -151,15 +151,18 @@ impl Candidates {
 
     /// The candidates after `value`. In a horizon, `ticks` forecasts are issued.
     pub(crate) fn forecasts(&self, value: f64, one: &OneStep, ticks: usize) -> CandidateSet {
-        let mut set = CandidateSet { origin: value, unit: self.steps.get(), offsets: [0.0; SHARED] };
         let [smooth_1, smooth_4, smooth_16] = self.levels;
         // Until a window is over, its mean is the mean of all values.
         let window = self.windows.get(self.newest).copied().unwrap_or(one.methods[RUNNING_MEAN]);
         let median = self.window_median(ticks).unwrap_or(window);
         let own = [one.mean, one.median, window, smooth_1, smooth_4, smooth_16, median];
-        for (i, forecast) in one.methods.into_iter().chain(own).enumerate() {
-            set.offsets[i] = set.offset(forecast);
-        }
+        let mut forecasts = [0.0; SHARED];
+        forecasts[..METHODS].copy_from_slice(&one.methods);
+        forecasts[METHODS..].copy_from_slice(&own);
+        let furthest = forecasts.iter().fold(0.0, |most: f64, forecast| most.max((forecast - value).abs()));
+        let unit = self.steps.get().max(furthest / OFFSET_MAX);
+        let mut set = CandidateSet { origin: value, unit, offsets: [0.0; SHARED] };
+        set.offsets = forecasts.map(|forecast| set.offset(forecast));
         set
     }
 
@@ -186,6 +189,10 @@ impl Candidates {
     }
 }
 
+/// Largest distance of a candidate from the newest value, in units. After a plateau, steps are
+/// small and distances are not: with the mean step as the unit, features of the regressions would
+/// be huge, and distances beyond the range of `f32` would be cut.
+const OFFSET_MAX: f64 = 1e3;
 /// Memories of the smoothers, in horizons.
 const MEMORIES: [f64; 3] = [1.0, 4.0, 16.0];
 /// Number of windows in the median of windows: one of five may be an outlier, and so may two.

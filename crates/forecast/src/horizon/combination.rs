@@ -166,7 +166,7 @@ fn median_features(set: &CandidateSet) -> [f64; 6] {
 }
 
 fn feature(set: &CandidateSet, candidate: usize) -> f64 {
-    f64::from(set.offsets[candidate]).clamp(-FEATURE_MAX, FEATURE_MAX)
+    f64::from(set.offsets[candidate])
 }
 
 fn weighted_mean<const N: usize>(values: &[f64; N], weights: &[f64; N]) -> f64 {
@@ -209,5 +209,3 @@ const PRIOR: f64 = 0.1;
 /// Memory of the regressions.
 const REGRESSION_VALUES: f64 = 1000.0;
 const REGRESSION_HORIZONS: f64 = 64.0;
-/// Bound of a feature, in mean steps: after a plateau, steps are small and distances are not.
-const FEATURE_MAX: f64 = 1e3;

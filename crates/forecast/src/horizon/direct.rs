@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use libm::{ceil, exp};
 
 use super::candidates::{self, CandidateSet, Candidates, METHODS, OFFSETS, OneStep, SHARED};
-use super::kind::{Calibration, KindState, own_range, restored};
+use super::kind::{CalibrationConfig, KindState, own_range, restored};
 use super::pending::{IssuedForecast, PendingForecast, PendingForecasts};
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
 use crate::interval::FadingMean;
+use crate::quantiles::SHARE_COUNT;
 use crate::{Interval, Method};
 
 /// Forecasts of the mean up to one horizon and of the value at that horizon.
@@ -21,8 +22,10 @@ pub(crate) struct DirectForecaster {
     /// Length of the horizon, and time between two forecasts, in the unit of keys.
     length: f64,
     stride: f64,
-    /// The key of a value is its number, counted from 1, or its time in seconds.
-    latest_key: f64,
+    /// The key of a value is its number, counted from 1, or its time in seconds. `None` before the
+    /// first value with a key.
+    latest_key: Option<f64>,
+    /// Key from which the next forecast is issued.
     next_tick: f64,
     /// Number of values since a forecast was issued, and the least such number.
     values_since_issue: u32,
@@ -38,20 +41,27 @@ pub(crate) struct DirectForecaster {
     values_since_start: u32,
     kinds: [KindState; 2],
     /// The forecasts after the newest value, if they were issued.
-    latest: Option<Latest>,
+    issued: Option<CurrentForecast>,
 }
 
-/// What is needed to forecast after the newest value.
+/// The forecasts after the newest value, for the mean and for the value at the horizon.
 #[derive(Clone, Copy, Debug)]
-struct Latest {
+pub(super) struct CurrentForecast {
     set: CandidateSet,
     offsets: [f32; OFFSETS],
-    issued: [IssuedForecast; 2],
+    combined: [IssuedForecast; 2],
 }
 
-/// What a [`DirectForecaster`] reads from the battery and from the clock after each value.
+impl CurrentForecast {
+    /// The forecast of `of` for absolute error.
+    pub(super) fn median(&self, of: HorizonOf) -> f64 {
+        self.combined[of as usize].forecast[1]
+    }
+}
+
+/// What a horizon is forecast from, besides its own state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Present {
+pub(crate) struct HorizonInputs {
     /// Newest value of the series.
     pub(crate) value: f64,
     pub(crate) one_step: OneStep,
@@ -66,7 +76,7 @@ pub(crate) struct Present {
 
 impl DirectForecaster {
     /// Creates a forecaster for a valid `config`.
-    pub(crate) fn new(config: HorizonConfig, calibration: &Calibration<'_>) -> Self {
+    pub(crate) fn new(config: HorizonConfig, calibration: &CalibrationConfig<'_>) -> Self {
         let (length, len_max) = match config.horizon {
             Horizon::Steps(steps) => (f64::from(steps), config.pending_max.min(steps)),
             Horizon::Seconds(seconds) => (seconds, config.pending_max),
@@ -82,7 +92,7 @@ impl DirectForecaster {
             horizon: config.horizon,
             length,
             stride,
-            latest_key: f64::NEG_INFINITY,
+            latest_key: None,
             next_tick: f64::NEG_INFINITY,
             values_since_issue: 0,
             values_min: config.stride_min,
@@ -93,7 +103,7 @@ impl DirectForecaster {
             started_length: length,
             values_since_start: 0,
             kinds: [kind.clone(), kind],
-            latest: None,
+            issued: None,
         }
     }
 
@@ -102,27 +112,27 @@ impl DirectForecaster {
     }
 
     /// Learns a value that the battery has learned before.
-    pub(crate) fn update(&mut self, present: &Present) {
-        let value = present.value;
-        self.latest = None;
+    pub(crate) fn update(&mut self, inputs: &HorizonInputs) {
+        let value = inputs.value;
+        self.issued = None;
         let (key, slack, late_max, expected) = match self.horizon {
-            Horizon::Steps(_) => (present.count as f64, 0.0, 0.0, self.length),
+            Horizon::Steps(_) => (inputs.count as f64, 0.0, 0.0, self.length),
             Horizon::Seconds(seconds) => {
-                let (Some(time_s), Some(period_s)) = (present.time_s, present.period_s) else { return };
+                let (Some(time_s), Some(period_s)) = (inputs.time_s, inputs.period_s) else { return };
                 (time_s, 0.5 * period_s, LATE_PERIODS_MAX * period_s, seconds / period_s)
             }
         };
-        let is_other = self.started_length < 0.75 * expected || 1.25 * expected < self.started_length;
-        if !self.is_started() || (self.values_since_start == SETTLED_VALUES && is_other) {
+        let is_changed = self.started_length < 0.75 * expected || 1.25 * expected < self.started_length;
+        if self.latest_key.is_none() || (self.values_since_start == SETTLED_VALUES && is_changed) {
             self.start(expected);
         }
         self.values_since_start = self.values_since_start.saturating_add(1);
-        if key < self.latest_key {
+        if self.latest_key.is_some_and(|latest_key| key < latest_key) {
             // The clock went back. This is no error of the forecasts.
             self.pending.clear();
             self.next_tick = key;
         }
-        self.latest_key = key;
+        self.latest_key = Some(key);
         // First the windows that ended before this value, then those that end with this value.
         let window = Window { value, key, late_max, expected };
         while let Some(slot) = self.pending.oldest().filter(|slot| self.pending.slot(*slot).due + slack < key)
@@ -137,13 +147,13 @@ impl DirectForecaster {
         }
         let values = self.values(expected);
         self.candidates.learn(value, values);
-        self.values_since_issue += 1;
+        self.values_since_issue = self.values_since_issue.saturating_add(1);
         let is_due = self.next_tick <= key && self.values_min <= self.values_since_issue;
         if is_due && self.pending.has_room() {
-            let latest = self.combined(present, true);
-            self.distances = [latest.issued[0].distance, latest.issued[1].distance];
-            self.issue(key, &latest);
-            self.latest = Some(latest);
+            let current = self.combined(inputs, true);
+            self.distances = current.combined.map(|forecast| forecast.distance);
+            self.issue(key, &current);
+            self.issued = Some(current);
         }
     }
 
@@ -154,11 +164,6 @@ impl DirectForecaster {
             // Those that wait, and the next one.
             Horizon::Seconds(_) => self.pending.len() + 1,
         }
-    }
-
-    /// Whether a value with a key was learned.
-    fn is_started(&self) -> bool {
-        self.latest_key > f64::NEG_INFINITY
     }
 
     /// Starts at the first value with a key, and again if the first times between values were not
@@ -172,23 +177,23 @@ impl DirectForecaster {
             let length = length.max(1.0);
             let stride = (length * self.stride / self.length).max(f64::from(self.values_min));
             let has_quantiles = self.kinds[0].quantiles.is_some();
-            let kind = KindState::new(length, stride, &Calibration { levels: &levels, has_quantiles });
+            let kind = KindState::new(length, stride, &CalibrationConfig { levels: &levels, has_quantiles });
             self.kinds = [kind.clone(), kind];
         }
     }
 
     /// Keeps the forecast until its values are known.
-    fn issue(&mut self, key: f64, latest: &Latest) {
+    fn issue(&mut self, key: f64, current: &CurrentForecast) {
         let forecast = PendingForecast {
             due: key + self.length,
-            origin: latest.set.origin,
-            unit: latest.set.unit,
-            offsets: latest.offsets,
-            issued: latest.issued,
+            origin: current.set.origin,
+            unit: current.set.unit,
+            offsets: current.offsets,
+            issued: current.combined,
         };
         let [mean, value] = &self.kinds;
         let halves = [mean, value].map(|kind| kind.intervals.factor(Interval::DEFAULT_LEVEL));
-        let halves = core::array::from_fn(|of| halves[of].map(|factor| factor * latest.issued[of].scale));
+        let halves = core::array::from_fn(|of| halves[of].map(|factor| factor * current.combined[of].scale));
         self.pending.push(forecast, halves, mean.factors().chain(value.factors()));
         self.next_tick = key + self.stride;
         self.values_since_issue = 0;
@@ -217,8 +222,8 @@ impl DirectForecaster {
     }
 
     /// Number of values that a horizon has by the usual period.
-    fn expected(&self, present: &Present) -> f64 {
-        match (self.horizon, present.period_s) {
+    fn expected(&self, inputs: &HorizonInputs) -> f64 {
+        match (self.horizon, inputs.period_s) {
             (Horizon::Seconds(seconds), Some(period_s)) => seconds / period_s,
             _ => self.length,
         }
@@ -235,54 +240,60 @@ impl DirectForecaster {
 
 // Reading.
 impl DirectForecaster {
-    /// The forecast of `of` for one objective; `None` before a value was learned.
-    pub(crate) fn forecast(
+    /// The forecasts after the newest value; `None` before a value was learned.
+    pub(super) fn current(&self, inputs: &HorizonInputs) -> Option<CurrentForecast> {
+        self.latest_key?;
+        Some(self.issued.unwrap_or_else(|| self.combined(inputs, false)))
+    }
+
+    /// The forecast of `of` for one objective, after `count` values. `methods` are the names of the
+    /// battery's methods.
+    pub(super) fn forecast(
         &self,
+        current: &CurrentForecast,
         of: HorizonOf,
         objective: usize,
-        present: &Present,
+        count: u64,
         methods: &[Method; METHODS],
-    ) -> Option<HorizonForecast> {
-        if !self.is_started() {
-            return None;
-        }
-        let latest = self.latest.unwrap_or_else(|| self.combined(present, false));
+    ) -> HorizonForecast {
         let kind = &self.kinds[of as usize];
         let score = &kind.scores[objective];
         let (candidate, weight) = kind.rule.largest_weight(objective);
-        Some(HorizonForecast {
-            value: latest.issued[of as usize].forecast[objective],
+        HorizonForecast {
+            value: current.combined[of as usize].forecast[objective],
             mse: score.mse(),
             mae: score.mae(),
             recent_mse: score.recent_squared,
             recent_mae: score.recent_absolute,
             method: methods.get(candidate).copied().unwrap_or_else(|| candidates::name(candidate)),
             weight: Some(weight),
-            count: present.count,
+            count,
             scored: score.count,
             basis: HorizonBasis::Own,
-        })
+        }
     }
 
     /// Whether there is an interval.
-    pub(crate) fn is_calibrated(&self, of: HorizonOf) -> bool {
+    pub(super) fn is_calibrated(&self, of: HorizonOf) -> bool {
         self.kinds[of as usize].intervals.is_calibrated()
     }
 
     /// Half-width of the interval at `level`; `None` until it is calibrated.
-    pub(crate) fn half(&self, of: HorizonOf, level: f64, present: &Present) -> Option<f64> {
+    pub(super) fn half(&self, current: &CurrentForecast, of: HorizonOf, level: f64) -> Option<f64> {
         let factor = self.kinds[of as usize].intervals.factor(level)?;
-        let latest = self.latest.unwrap_or_else(|| self.combined(present, false));
-        Some(factor * latest.issued[of as usize].scale)
+        Some(factor * current.combined[of as usize].scale)
     }
 
-    /// Distance of the quantile of `share` from the median forecast; `None` until it is calibrated,
-    /// and without quantiles.
-    pub(crate) fn quantile_offset(&self, of: HorizonOf, share: f64, present: &Present) -> Option<f64> {
+    /// Distances of the quantiles from the forecast for absolute error; `None` until they are
+    /// calibrated, and without quantiles.
+    pub(super) fn quantile_offsets(
+        &self,
+        current: &CurrentForecast,
+        of: HorizonOf,
+    ) -> Option<[f64; SHARE_COUNT]> {
         let kind = &self.kinds[of as usize];
         let quantiles = kind.quantiles.as_ref().filter(|_| kind.intervals.is_calibrated())?;
-        let latest = self.latest.unwrap_or_else(|| self.combined(present, false));
-        Some(quantiles.end(share) * latest.issued[of as usize].scale)
+        Some(quantiles.ends().map(|end| end * current.combined[of as usize].scale))
     }
 
     /// Length in values; `None` while the period of a horizon in seconds is unknown.
@@ -299,33 +310,33 @@ impl DirectForecaster {
     }
 
     /// The forecasts after the newest value. `is_due` is whether they are issued.
-    fn combined(&self, present: &Present, is_due: bool) -> Latest {
+    fn combined(&self, inputs: &HorizonInputs, is_due: bool) -> CurrentForecast {
         let ticks = self.ticks();
-        let set = self.candidates.forecasts(present.value, &present.one_step, ticks);
+        let set = self.candidates.forecasts(inputs.value, &inputs.one_step, ticks);
         let bounds = self.candidates.bounds();
-        let values = self.values(self.expected(present));
+        let values = self.values(self.expected(inputs));
         let mut offsets = [0.0; OFFSETS];
         offsets[..SHARED].copy_from_slice(&set.offsets);
-        let mut issued = [IssuedForecast::default(); 2];
-        for (of, (kind, issued)) in self.kinds.iter().zip(&mut issued).enumerate() {
+        let mut combined = [IssuedForecast::default(); 2];
+        for (of, (kind, combined)) in self.kinds.iter().zip(&mut combined).enumerate() {
             let own = kind.rule.regressions(&set, bounds);
             offsets[own_range(of)].copy_from_slice(&own);
             let forecasts = restored(&set, &offsets, of);
-            *issued = kind.rule.combine(&forecasts);
-            for forecast in &mut issued.forecast {
-                *forecast = if *forecast < present.floor { present.floor } else { *forecast };
+            *combined = kind.rule.combine(&forecasts);
+            for forecast in &mut combined.forecast {
+                *forecast = if *forecast < inputs.floor { inputs.floor } else { *forecast };
             }
             // Waiting forecasts that will probably miss show that errors are now larger. Between
             // two issued forecasts the distances of the last one count, because half-widths are
             // learned with those.
-            issued.distance = if is_due {
-                self.pending.distance(of, issued.forecast[1], values)
+            combined.distance = if is_due {
+                self.pending.distance(of, combined.forecast[1], values)
             } else {
                 self.distances[of]
             };
-            issued.scale = kind.intervals.scale() * exp(WIDENING * issued.distance);
+            combined.scale = kind.intervals.scale() * exp(WIDENING * combined.distance);
         }
-        Latest { set, offsets, issued }
+        CurrentForecast { set, offsets, combined }
     }
 }
 

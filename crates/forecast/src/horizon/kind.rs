@@ -23,7 +23,7 @@ pub(super) struct KindState {
 
 /// What is calibrated at a horizon.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Calibration<'a> {
+pub(crate) struct CalibrationConfig<'a> {
     /// Levels of intervals, besides the usual ones.
     pub(crate) levels: &'a [f64],
     pub(crate) has_quantiles: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Calibration<'a> {
 
 impl KindState {
     /// Starts a horizon of `length` values with a forecast every `stride` values.
-    pub(super) fn new(length: f64, stride: f64, calibration: &Calibration<'_>) -> Self {
+    pub(super) fn new(length: f64, stride: f64, calibration: &CalibrationConfig<'_>) -> Self {
         Self {
             rule: HorizonRule::new(length, stride),
             intervals: HorizonIntervals::new(length, stride, calibration.levels),

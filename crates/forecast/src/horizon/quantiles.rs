@@ -2,7 +2,7 @@
 
 use libm::sqrt;
 
-use crate::quantiles::{END_MAX, SCALE_MIN, SHARE_COUNT, SHARES, in_order, interpolated, laplace_quantile};
+use crate::quantiles::{END_MAX, QUANTILE_SHARES, SCALE_MIN, SHARE_COUNT, in_order, laplace_quantile};
 
 /// Quantiles of one kind of target at one horizon: each is a track on the scale of errors.
 ///
@@ -21,17 +21,12 @@ impl HorizonQuantiles {
     /// Creates tracks for a horizon of `length` values with one error every `stride` values.
     pub(crate) fn new(length: f64, stride: f64) -> Self {
         let step = (STEP / sqrt(length.min(STEP_LENGTH_MAX))).min(STABLE_STEP / length);
-        Self { step: (step * stride).min(STEP_MAX), ends: SHARES.map(laplace_quantile) }
+        Self { step: (step * stride).min(STEP_MAX), ends: QUANTILE_SHARES.map(laplace_quantile) }
     }
 
     /// The ends in ascending order, as they are issued.
     pub(crate) fn ends(&self) -> [f64; SHARE_COUNT] {
         in_order(self.ends)
-    }
-
-    /// The end of `share`, in scales; ends between two shares are interpolated.
-    pub(crate) fn end(&self, share: f64) -> f64 {
-        interpolated(&self.ends(), share)
     }
 
     /// Learns from the ends that were `issued` with a forecast. Its target is `distance` above it.
@@ -44,7 +39,7 @@ impl HorizonQuantiles {
             return;
         }
         let position = (distance / scale).clamp(-END_MAX, END_MAX);
-        for ((end, share), issued) in self.ends.iter_mut().zip(SHARES).zip(issued) {
+        for ((end, share), issued) in self.ends.iter_mut().zip(QUANTILE_SHARES).zip(issued) {
             if position == *issued {
                 continue;
             }

@@ -2,11 +2,11 @@
 
 use libm::{log, sqrt};
 
-use super::{MEDIAN, SHARE_COUNT, SHARES};
+use super::{MEDIAN, QUANTILE_SHARES, SHARE_COUNT};
 use crate::rules::exp_of_negative;
 
-/// The aggregation of `C` candidates for each of [`SHARES`], as in `rules/blend` (Wintenberger
-/// 2017), but with the gradient of the pinball loss.
+/// The aggregation of `C` candidates for each of [`QUANTILE_SHARES`], as in `rules/blend`
+/// (Wintenberger 2017), but with the gradient of the pinball loss.
 #[derive(Clone, Debug)]
 pub(super) struct QuantileAggregation<const C: usize> {
     count: u64,
@@ -33,7 +33,7 @@ struct ShareAggregation<const C: usize> {
 impl<const C: usize> QuantileAggregation<C> {
     pub(super) fn new() -> Self {
         let shares = core::array::from_fn(|i| {
-            ShareAggregation::new(SHARES[i], if i == MEDIAN { MEDIAN_PRIOR } else { 1.0 })
+            ShareAggregation::new(QUANTILE_SHARES[i], if i == MEDIAN { MEDIAN_PRIOR } else { 1.0 })
         });
         Self { count: 0, log_count: log(C as f64), shares }
     }

@@ -5,7 +5,7 @@ use libm::sqrt;
 use super::aggregation::QuantileAggregation;
 use super::regression::{FEATURES, QuantileRegression};
 use super::tracked::TrackedQuantiles;
-use super::{Issued, MEDIAN, QuantileInputs, SHARE_COUNT, SHARES};
+use super::{Issued, MEDIAN, QUANTILE_SHARES, QuantileInputs, SHARE_COUNT};
 use crate::method_sets::RecentValues;
 use crate::methods::window::SortedWindow;
 
@@ -67,9 +67,9 @@ impl BlendedQuantiles {
         let regression = self.regression.predict(&self.features);
         let tracked = self.tracked.issue(inputs);
         let [least, greatest] = self.values.quantiles(&[0.0, 1.0]);
-        let newest = self.newest.quantiles(&SHARES);
-        let values = self.values.quantiles(&SHARES);
-        let steps = self.steps.quantiles(&SHARES);
+        let newest = self.newest.quantiles(&QUANTILE_SHARES);
+        let values = self.values.quantiles(&QUANTILE_SHARES);
+        let steps = self.steps.quantiles(&QUANTILE_SHARES);
         for i in 0..SHARE_COUNT {
             let interval_end = match i {
                 _ if i < MEDIAN => inputs.median - inputs.half_widths[i],
@@ -111,7 +111,7 @@ impl BlendedQuantiles {
                 let missed = if value < quantile { 1.0 } else { 0.0 };
                 let distance = issued.inputs.position(quantile).abs().min(DISTANCE_MAX);
                 let step = hurry * STEPS[i] * (1.0 + GROWTH[i] * distance);
-                let moved = self.corrections[i] + step * (SHARES[i] - missed);
+                let moved = self.corrections[i] + step * (QUANTILE_SHARES[i] - missed);
                 self.corrections[i] = moved.clamp(-CORRECTION_MAX, CORRECTION_MAX);
             }
         }

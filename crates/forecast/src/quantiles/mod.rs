@@ -28,6 +28,10 @@ pub enum QuantileMethod {
 /// a guess.
 pub const QUANTILE_RANGE: RangeInclusive<f64> = 0.005..=0.995;
 
+/// Shares of the quantiles that are calibrated individually, in ascending order and symmetric
+/// around the median.
+pub const QUANTILE_SHARES: [f64; 9] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
+
 /// Forecasts quantiles of the next value of a series, beside the [`Battery`] of the series.
 ///
 /// A quantile of share 0.9 is the number below which nine values in ten should be. Each quantile is
@@ -68,7 +72,7 @@ enum Method {
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     inputs: QuantileInputs,
-    /// The quantiles of [`SHARES`], in ascending order.
+    /// The quantiles of [`QUANTILE_SHARES`], in ascending order.
     quantiles: [f64; SHARE_COUNT],
 }
 
@@ -161,12 +165,18 @@ impl QuantileForecaster {
         self.issued = inputs.zip(quantiles).map(|(inputs, quantiles)| Issued { inputs, quantiles });
     }
 
+    /// Quantiles of the next value at [`QUANTILE_SHARES`], in ascending order; `None` until
+    /// [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were scored.
+    pub(crate) fn quantiles(&self) -> Option<[f64; SHARE_COUNT]> {
+        self.issued.as_ref().map(|issued| issued.quantiles)
+    }
+
     /// Quantile of the next value: the number below which the share `share` of the values should
     /// be, in the series' unit.
     ///
     /// `None` until [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were
-    /// scored, and for a share outside [`QUANTILE_RANGE`]. The shares 0.01, 0.05, 0.1, 0.25, 0.5,
-    /// 0.75, 0.9, 0.95 and 0.99 are calibrated individually; others are interpolated.
+    /// scored, and for a share outside [`QUANTILE_RANGE`]. The [`QUANTILE_SHARES`] are calibrated
+    /// individually; others are interpolated.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let issued = self.issued.as_ref().filter(|_| QUANTILE_RANGE.contains(&share))?;
@@ -199,22 +209,22 @@ impl QuantileForecaster {
     }
 }
 
-/// The quantile of `share`, between the quantiles of [`SHARES`] or beyond them: on a line over the
-/// share in the middle, and over the logarithm of the share of rarer values outside, because the
-/// quantiles of an exponential tail are linear in it.
+/// The quantile of `share`, between the quantiles of [`QUANTILE_SHARES`] or beyond them: on a line
+/// over the share in the middle, and over the logarithm of the share of rarer values outside,
+/// because the quantiles of an exponential tail are linear in it.
 pub(crate) fn interpolated(quantiles: &[f64; SHARE_COUNT], share: f64) -> f64 {
-    let above = SHARES.iter().position(|known| share <= *known).unwrap_or(SHARE_COUNT - 1).max(1);
-    if share == SHARES[above] {
+    let above = QUANTILE_SHARES.iter().position(|known| share <= *known).unwrap_or(SHARE_COUNT - 1).max(1);
+    if share == QUANTILE_SHARES[above] {
         return quantiles[above];
     }
     let is_middle = (MEDIAN..=MEDIAN + 1).contains(&above);
-    let place = |share: f64| match is_middle {
+    let coordinate = |share: f64| match is_middle {
         true => share,
         false if above < MEDIAN => log(share),
         false => -log(1.0 - share),
     };
-    let [low, high] = [above - 1, above].map(|index| (place(SHARES[index]), quantiles[index]));
-    low.1 + (high.1 - low.1) * ((place(share) - low.0) / (high.0 - low.0))
+    let [low, high] = [above - 1, above].map(|index| (coordinate(QUANTILE_SHARES[index]), quantiles[index]));
+    low.1 + (high.1 - low.1) * ((coordinate(share) - low.0) / (high.0 - low.0))
 }
 
 /// Quantile of the Laplace distribution with the median 0 and the mean absolute value 1.
@@ -222,10 +232,8 @@ pub(crate) fn laplace_quantile(share: f64) -> f64 {
     if share <= 0.5 { log(2.0 * share) } else { -log(2.0 * (1.0 - share)) }
 }
 
-/// Shares of the quantiles that are calibrated individually, symmetric around the median.
-pub(crate) const SHARES: [f64; SHARE_COUNT] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
-pub(crate) const SHARE_COUNT: usize = 9;
-/// Index of the median in [`SHARES`].
+pub(crate) const SHARE_COUNT: usize = QUANTILE_SHARES.len();
+/// Index of the median in [`QUANTILE_SHARES`].
 const MEDIAN: usize = 4;
 /// Largest distance from the forecast, in scales. This limit keeps products finite.
 pub(crate) const END_MAX: f64 = 1e6;

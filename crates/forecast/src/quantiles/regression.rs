@@ -2,13 +2,14 @@
 
 use libm::sqrt;
 
-use super::{SHARE_COUNT, SHARES, laplace_quantile};
+use super::{QUANTILE_SHARES, SHARE_COUNT, laplace_quantile};
 
 /// Number of features of the regression.
 pub(super) const FEATURES: usize = 4;
 
-/// Weights of features for each of [`SHARES`], learned by gradient descent on the pinball loss
-/// (Koenker and Bassett 1978) with a rate for each weight (AdaGrad; Duchi, Hazan, Singer 2011).
+/// Weights of features for each of [`QUANTILE_SHARES`], learned by gradient descent on the pinball
+/// loss (Koenker and Bassett 1978) with a rate for each weight (AdaGrad; Duchi, Hazan, Singer
+/// 2011).
 #[derive(Clone, Debug)]
 pub(super) struct QuantileRegression {
     count: u64,
@@ -24,7 +25,7 @@ impl QuantileRegression {
         let zeros = [[0.0; SHARE_COUNT]; FEATURES];
         let mut weights = zeros;
         // Feature 0 is constant: the start is a Laplace distribution.
-        weights[0] = SHARES.map(laplace_quantile);
+        weights[0] = QUANTILE_SHARES.map(laplace_quantile);
         Self { count: 0, weights, energy: zeros, rates: zeros }
     }
 
@@ -44,7 +45,7 @@ impl QuantileRegression {
         let predicted = self.predict(features);
         let mut slopes = [0.0; SHARE_COUNT];
         for i in 0..SHARE_COUNT {
-            slopes[i] = if position < predicted[i] { 1.0 - SHARES[i] } else { -SHARES[i] };
+            slopes[i] = if position < predicted[i] { 1.0 - QUANTILE_SHARES[i] } else { -QUANTILE_SHARES[i] };
         }
         self.count += 1;
         for (number, feature) in features.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Quantiles that are each one track on the scale of errors.
 
-use super::{END_MAX, Issued, QuantileInputs, SHARE_COUNT, SHARES, laplace_quantile};
+use super::{END_MAX, Issued, QUANTILE_SHARES, QuantileInputs, SHARE_COUNT, laplace_quantile};
 
-/// The end of each of [`SHARES`]: the distance of the quantile from the forecast, in scales of the
-/// error.
+/// The end of each of [`QUANTILE_SHARES`]: the distance of the quantile from the forecast, in
+/// scales of the error.
 #[derive(Clone, Debug)]
 pub(super) struct TrackedQuantiles {
     count: u64,
@@ -13,7 +13,7 @@ pub(super) struct TrackedQuantiles {
 impl TrackedQuantiles {
     pub(super) fn new() -> Self {
         // The start is the Laplace distribution. Its mean absolute error is the scale.
-        Self { count: 0, ends: SHARES.map(laplace_quantile) }
+        Self { count: 0, ends: QUANTILE_SHARES.map(laplace_quantile) }
     }
 
     /// The quantiles of the next value; they need not be in ascending order.
@@ -32,7 +32,7 @@ impl TrackedQuantiles {
         self.count += 1;
         let position = issued.inputs.position(value);
         let step = STEP.max(1.0 / (self.count as f64 + 1.0));
-        for (end, share) in self.ends.iter_mut().zip(SHARES) {
+        for (end, share) in self.ends.iter_mut().zip(QUANTILE_SHARES) {
             let missed = if position < *end { 1.0 } else { 0.0 };
             let moved = *end + step * (end.abs() + 0.5) * (share - missed);
             *end = moved.clamp(-END_MAX, END_MAX);

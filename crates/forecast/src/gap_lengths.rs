@@ -1,4 +1,4 @@
-//! Forecasts of a value long after the newest one.
+//! Lengths of the gaps of a series.
 
 /// Numbers of the gaps of a series, by their length.
 #[derive(Clone, Copy, Debug)]
@@ -19,9 +19,9 @@ impl GapLengths {
     }
 
     /// Whether enough gaps are known that were about as long as `periods`, or longer, for the
-    /// forecasts and intervals that are learned after gaps. A gap of half as long, or a little
-    /// less, is about as long.
-    pub(crate) fn has_like(&self, periods: f64) -> bool {
+    /// forecasts and intervals that are learned after gaps. A gap that is half as long always
+    /// counts, and one that is a quarter as long never does.
+    pub(crate) fn has_similar(&self, periods: f64) -> bool {
         self.has_enough(class(periods).saturating_sub(1))
     }
 
@@ -53,14 +53,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_are_known_for_ages_up_to_twice_their_length() {
+    fn gaps_are_known_for_ages_of_two_to_four_times_their_length() {
         let mut gaps = GapLengths::new();
         (0..9).for_each(|_| gaps.learn(10.0));
-        assert!(!gaps.has_any() && !gaps.has_like(10.0));
+        assert!(!gaps.has_any() && !gaps.has_similar(10.0));
         gaps.learn(1e300);
         assert!(gaps.has_any());
         for (periods, is_known) in [(2.5, true), (10.0, true), (31.9, true), (32.0, false), (1e300, false)] {
-            assert_eq!(gaps.has_like(periods), is_known, "{periods}");
+            assert_eq!(gaps.has_similar(periods), is_known, "{periods}");
         }
         for periods in [f64::NAN, -1.0, 0.0, f64::INFINITY] {
             gaps.learn(periods);
