@@ -140,7 +140,7 @@ where
     fn update(&mut self, value: f64, time_s: Option<f64>) {
         let instructions = self.instructions;
         self.learn(value, time_s, |step| {
-            if R::IS_VECTORISED { instructions.run(step) } else { step.run(OfTarget::new()) }
+            if R::IS_VECTORISED { instructions.run(step) } else { step.run(OfTarget::default()) }
         });
     }
 

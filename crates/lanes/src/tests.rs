@@ -62,7 +62,7 @@ proptest! {
             (results.0.map(|numbers| numbers.map(number)), results.1, results.2, results.3)
         };
         let expected = known(all().run(Portable));
-        prop_assert_eq!(known(all().run(OfTarget::new())), expected);
+        prop_assert_eq!(known(all().run(OfTarget::default())), expected);
         prop_assert_eq!(known(Instructions::of_target().run(all())), expected);
         prop_assert_eq!(known(Instructions::detected().run(all())), expected);
     }
