@@ -19,6 +19,9 @@ use crate::Method;
 use crate::horizon::OneStep;
 use crate::rules::ErrorHistory;
 
+/// Number of values before the regressions learn: the step scale is accurate enough after four.
+const STEPS_FROM: u64 = 4;
+
 /// Number of contexts, and of classes of each context.
 pub(crate) const CONTEXTS: usize = 2;
 pub(crate) const CLASSES: usize = 3;

@@ -128,7 +128,7 @@ pub(crate) const RING: usize = LONG_WINDOWS[LAGS - 1];
 /// The ten recursive methods are cheaper to run again. There is one copy of these methods for each
 /// lag, in a lane of its own. The copy for a lag of `n` processes each value `n` values after its
 /// arrival. The copy does the same operations in the same order, so its errors are equal to the
-/// bit. With this design the state of a series is at most 15 KB.
+/// bit. With this design the state of a series takes about 15 KB.
 #[derive(Clone, Debug)]
 pub(crate) struct NwsErrorHistory {
     pub(crate) values: [f64; 128],
