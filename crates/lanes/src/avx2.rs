@@ -5,8 +5,8 @@ use core::arch::x86_64::{
     __m256d, __m256i, _CMP_LE_OQ, _CMP_LT_OQ, _mm256_add_epi8, _mm256_add_pd, _mm256_andnot_pd,
     _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_cmp_pd, _mm256_cmpeq_epi8,
     _mm256_cmpgt_epi8, _mm256_div_pd, _mm256_loadu_pd, _mm256_loadu_si256, _mm256_min_epu8, _mm256_min_pd,
-    _mm256_movemask_epi8, _mm256_movemask_pd, _mm256_mul_pd, _mm256_set1_epi8, _mm256_set1_pd,
-    _mm256_sqrt_pd, _mm256_storeu_pd, _mm256_storeu_si256, _mm256_sub_pd, _pdep_u64,
+    _mm256_movemask_epi8, _mm256_mul_pd, _mm256_set1_epi8, _mm256_set1_pd, _mm256_storeu_pd,
+    _mm256_storeu_si256, _mm256_sub_pd, _pdep_u64,
 };
 use core::ops::{Add, Div, Mul, Sub};
 
@@ -98,12 +98,6 @@ impl Numbers for Quad {
     }
 
     #[inline(always)]
-    fn sqrt(self) -> Self {
-        // SAFETY: `self` exists, so AVX2 was detected.
-        unsafe { Self(_mm256_sqrt_pd(self.0)) }
-    }
-
-    #[inline(always)]
     fn less(self, other: Self) -> Self {
         // SAFETY: `self` exists, so AVX2 was detected.
         unsafe { Self(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, other.0)) }
@@ -128,12 +122,6 @@ impl Mask<Self> for Quad {
     fn select(self, yes: Self, no: Self) -> Self {
         // SAFETY: `self` exists, so AVX2 was detected.
         unsafe { Self(_mm256_blendv_pd(no.0, yes.0, self.0)) }
-    }
-
-    #[inline(always)]
-    fn bits(self) -> u8 {
-        // SAFETY: `self` exists, so AVX2 was detected.
-        unsafe { _mm256_movemask_pd(self.0) as u8 }
     }
 }
 

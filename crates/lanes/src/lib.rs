@@ -63,9 +63,6 @@ pub trait Numbers:
     /// The absolute values of the numbers.
     fn abs(self) -> Self;
 
-    /// The square roots, correctly rounded.
-    fn sqrt(self) -> Self;
-
     /// Which numbers are less than those of `other`; false for NaN.
     fn less(self, other: Self) -> Self::Mask;
 
@@ -80,9 +77,6 @@ pub trait Numbers:
 pub trait Mask<N>: Copy {
     /// The lanes of `yes` where the condition holds, else those of `no`.
     fn select(self, yes: N, no: N) -> N;
-
-    /// Bit *i* is 1 if the condition holds for lane *i*.
-    fn bits(self) -> u8;
 }
 
 /// Instructions that a processor has. A value is the proof that the processor has them.

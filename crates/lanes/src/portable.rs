@@ -46,11 +46,6 @@ impl Numbers for Array {
     }
 
     #[inline(always)]
-    fn sqrt(self) -> Self {
-        Self(self.0.map(libm::sqrt))
-    }
-
-    #[inline(always)]
     fn less(self, other: Self) -> Conditions {
         Conditions(from_fn(|i| self.0[i] < other.0[i]))
     }
@@ -70,11 +65,6 @@ impl Mask<Array> for Conditions {
     #[inline(always)]
     fn select(self, yes: Array, no: Array) -> Array {
         Array(from_fn(|i| if self.0[i] { yes.0[i] } else { no.0[i] }))
-    }
-
-    #[inline(always)]
-    fn bits(self) -> u8 {
-        (0..4).fold(0, |bits, i| bits | u8::from(self.0[i]) << i)
     }
 }
 

@@ -4,8 +4,8 @@
 use core::arch::x86_64::{
     __m128d, __m128i, _mm_add_epi8, _mm_add_pd, _mm_and_pd, _mm_and_si128, _mm_andnot_pd, _mm_andnot_si128,
     _mm_cmpeq_epi8, _mm_cmple_pd, _mm_cmplt_epi8, _mm_cmplt_pd, _mm_div_pd, _mm_loadu_pd, _mm_loadu_si128,
-    _mm_min_epu8, _mm_min_pd, _mm_movemask_epi8, _mm_movemask_pd, _mm_mul_pd, _mm_or_pd, _mm_or_si128,
-    _mm_set1_epi8, _mm_set1_pd, _mm_sqrt_pd, _mm_storeu_pd, _mm_storeu_si128, _mm_sub_pd,
+    _mm_min_epu8, _mm_min_pd, _mm_movemask_epi8, _mm_mul_pd, _mm_or_pd, _mm_or_si128, _mm_set1_epi8,
+    _mm_set1_pd, _mm_storeu_pd, _mm_storeu_si128, _mm_sub_pd,
 };
 use core::ops::{Add, Div, Mul, Sub};
 
@@ -59,12 +59,6 @@ impl Numbers for Pair {
     }
 
     #[inline(always)]
-    fn sqrt(self) -> Self {
-        // SAFETY: the target has SSE2.
-        unsafe { Self(_mm_sqrt_pd(self.0), _mm_sqrt_pd(self.1)) }
-    }
-
-    #[inline(always)]
     fn less(self, other: Self) -> Self {
         // SAFETY: the target has SSE2.
         unsafe { Self(_mm_cmplt_pd(self.0, other.0), _mm_cmplt_pd(self.1, other.1)) }
@@ -94,12 +88,6 @@ impl Mask<Self> for Pair {
                 _mm_or_pd(_mm_and_pd(self.1, yes.1), _mm_andnot_pd(self.1, no.1)),
             )
         }
-    }
-
-    #[inline(always)]
-    fn bits(self) -> u8 {
-        // SAFETY: the target has SSE2.
-        unsafe { (_mm_movemask_pd(self.0) | _mm_movemask_pd(self.1) << 2) as u8 }
     }
 }
 

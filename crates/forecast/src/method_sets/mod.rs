@@ -10,7 +10,7 @@ mod recent;
 pub(crate) use classic::{CLASSIC, Classic};
 pub(crate) use full::{FULL, FULL_LANES, Full};
 pub(crate) use lean::{LEAN, Lean};
-pub(crate) use nws::{GAINS, NWS, Nws, RECURSIVE, RING, thirty_percent};
+pub(crate) use nws::{NWS, Nws};
 pub(crate) use recent::RecentValues;
 
 use barograph_lanes::Lanes;
