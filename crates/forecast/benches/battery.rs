@@ -15,7 +15,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use barograph_forecast::{Battery, BatteryConfig, NwsLanes, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 
 /// Rows of the output: the combinations of preset and rule with a promised cost, and `nws` with two
 /// selectors, for comparison.
@@ -44,13 +44,6 @@ const COUNTED: [usize; 2] = [2_000, 12_000];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if let [_, flag, values] = &arguments[..]
-        && flag == "--lanes"
-    {
-        let mut lanes = NwsLanes::new(&[0.9]);
-        feed_lanes(&mut lanes, &series(values.parse().expect("a number of values")));
-        return;
-    }
     if let [_, flag, case, values] = &arguments[..]
         && flag == "--only"
     {
@@ -64,7 +57,7 @@ fn main() {
         "preset, rule", "warm ns", "cold ns", "instructions", "state bytes"
     );
     for (case, (name, ..)) in CASES.iter().enumerate() {
-        let instructions = instructions(&["--only", &case.to_string()]);
+        let instructions = instructions(case).map_or_else(|| "no valgrind".to_owned(), |n| n.to_string());
         let bytes = battery(case).size_bytes();
         println!(
             "{name:<18} {:>8.0} {:>8.0} {instructions:>13} {bytes:>12}",
@@ -72,16 +65,6 @@ fn main() {
             best(COLD_RUNS, || cold_ns(case))
         );
     }
-    let (mut lanes, values) = (NwsLanes::new(&[0.9]), series(NwsLanes::LANES * FILLED));
-    feed_lanes(&mut lanes, &values);
-    println!(
-        "{:<18} {:>8.0} {:>8.0} {:>13} {:>12}",
-        "nws, four a time",
-        best(WARM_RUNS, lanes_warm_ns),
-        best(COLD_RUNS, lanes_cold_ns),
-        instructions(&["--lanes"]),
-        lanes.size_bytes() / NwsLanes::LANES
-    );
 }
 
 fn battery(case: usize) -> Battery {
@@ -121,63 +104,21 @@ fn cold_ns(case: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / (SERIES * ROUNDS) as f64
 }
 
-/// Updates four series with four values at a time, and reads all forecasts.
-fn feed_lanes(lanes: &mut NwsLanes, values: &[f64]) {
-    for values in values.as_chunks::<{ NwsLanes::LANES }>().0 {
-        lanes.update(values.map(Some)).expect("the series is finite");
-        for lane in 0..NwsLanes::LANES {
-            let forecasts = [Objective::Squared, Objective::Absolute].map(|o| lanes.forecast(lane, o));
-            std::hint::black_box(forecasts);
-        }
-    }
-}
-
-/// Time for each value, in nanoseconds, of four series side by side.
-fn lanes_warm_ns() -> f64 {
-    let values = series(VALUES);
-    let mut lanes = NwsLanes::new(&[0.9]);
-    feed_lanes(&mut lanes, &values[..NwsLanes::LANES * FILLED]);
-    let start = Instant::now();
-    feed_lanes(&mut lanes, &values);
-    start.elapsed().as_nanos() as f64 / VALUES as f64
-}
-
-/// As `cold_ns`, for series side by side.
-fn lanes_cold_ns() -> f64 {
-    let values = series(NwsLanes::LANES * (FILLED + ROUNDS));
-    let (filled, timed) = values.split_at(NwsLanes::LANES * FILLED);
-    let mut lanes = NwsLanes::new(&[0.9]);
-    feed_lanes(&mut lanes, filled);
-    let mut groups = vec![lanes; SERIES / NwsLanes::LANES];
-    let start = Instant::now();
-    for values in timed.chunks(NwsLanes::LANES) {
-        for lanes in &mut groups {
-            feed_lanes(lanes, values);
-        }
-    }
-    start.elapsed().as_nanos() as f64 / (SERIES * ROUNDS) as f64
-}
-
 fn best(runs: usize, run: impl Fn() -> f64) -> f64 {
     (0..runs).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Instructions per value of this program with these arguments, from the difference of two runs of
-/// different length.
-fn instructions(arguments: &[&str]) -> String {
-    let [short, long] = COUNTED.map(|values| callgrind(arguments, values));
-    match short.zip(long) {
-        Some((short, long)) => ((long - short) / (COUNTED[1] - COUNTED[0]) as u64).to_string(),
-        None => "no valgrind".to_owned(),
-    }
+/// Instructions per value, from the difference of two runs of different length.
+fn instructions(case: usize) -> Option<u64> {
+    let [short, long] = COUNTED.map(|values| callgrind(case, values));
+    Some((long? - short?) / (COUNTED[1] - COUNTED[0]) as u64)
 }
 
-fn callgrind(arguments: &[&str], values: usize) -> Option<u64> {
+fn callgrind(case: usize, values: usize) -> Option<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(std::env::current_exe().ok()?)
-        .args(arguments)
-        .arg(values.to_string())
+        .args(["--only", &case.to_string(), &values.to_string()])
         .output()
         .ok()?;
     let report = String::from_utf8_lossy(&output.stderr);

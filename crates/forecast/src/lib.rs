@@ -49,7 +49,6 @@ mod quantiles;
 mod rules;
 mod scored_methods;
 mod series;
-mod side_by_side;
 
 pub use availability::{Availability, BrierScore};
 pub use battery::{Battery, BatteryConfig, Preset, Rule};
@@ -59,7 +58,6 @@ pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonFor
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use quantiles::{QUANTILE_RANGE, QUANTILE_SHARES, QuantileForecaster, QuantileMethod};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
-pub use side_by_side::NwsLanes;
 
 // The examples of README.md are doctests.
 #[cfg(doctest)]

@@ -99,22 +99,6 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
         self.ungapped = self.rule.combine(self.methods.predictions(), self.methods.classes());
     }
 
-    pub(crate) fn methods(&self) -> &B {
-        &self.methods
-    }
-
-    pub(crate) fn rule(&self) -> &R {
-        &self.rule
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(crate) fn score(&self, objective: usize) -> &ForecastScore {
-        &self.scores[objective]
-    }
-
     /// The forecast under `objective` for a value at `time_s`.
     fn issued_at(&self, objective: usize, time_s: Option<f64>) -> f64 {
         let usual = self.ungapped[ABSOLUTE].value;
@@ -140,7 +124,7 @@ where
     fn update(&mut self, value: f64, time_s: Option<f64>) {
         let instructions = self.instructions;
         self.learn(value, time_s, |step| {
-            if R::IS_VECTORISED { instructions.run(step) } else { step.run(OfTarget::new()) }
+            if R::IS_VECTORISED { instructions.run(step) } else { step.run(OfTarget::default()) }
         });
     }
 
@@ -220,8 +204,8 @@ const ABSOLUTE: usize = 1;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ForecastScore {
     pub(crate) count: u64,
-    pub(crate) squared: f64,
-    pub(crate) absolute: f64,
+    squared: f64,
+    absolute: f64,
     pub(crate) recent_squared: f64,
     pub(crate) recent_absolute: f64,
 }
@@ -257,7 +241,7 @@ impl ForecastScore {
 /// Gain of the recent errors: 1 − 2^(−1/100), a half-life of 100 values. This half-life is long
 /// enough for a stable average. After one outlier of a thousand times the usual error, the mean
 /// squared error needs some thousand values to decrease to twice its usual size.
-pub(crate) const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;
+const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;
 
 #[cfg(test)]
 mod tests {

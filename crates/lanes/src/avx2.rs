@@ -1,12 +1,12 @@
 //! AVX2, for processors on which it was detected.
-#![allow(unsafe_code, reason = "vector instructions; each block says why the processor has them")]
+#![expect(unsafe_code, reason = "vector instructions; each block says why the processor has them")]
 
 use core::arch::x86_64::{
     __m256d, __m256i, _CMP_LE_OQ, _CMP_LT_OQ, _mm256_add_epi8, _mm256_add_pd, _mm256_andnot_pd,
     _mm256_andnot_si256, _mm256_blendv_epi8, _mm256_blendv_pd, _mm256_cmp_pd, _mm256_cmpeq_epi8,
     _mm256_cmpgt_epi8, _mm256_div_pd, _mm256_loadu_pd, _mm256_loadu_si256, _mm256_min_epu8, _mm256_min_pd,
-    _mm256_movemask_epi8, _mm256_movemask_pd, _mm256_mul_pd, _mm256_set1_epi8, _mm256_set1_pd,
-    _mm256_sqrt_pd, _mm256_storeu_pd, _mm256_storeu_si256, _mm256_sub_pd, _pdep_u64,
+    _mm256_movemask_epi8, _mm256_mul_pd, _mm256_set1_epi8, _mm256_set1_pd, _mm256_storeu_pd,
+    _mm256_storeu_si256, _mm256_sub_pd, _pdep_u64,
 };
 use core::ops::{Add, Div, Mul, Sub};
 
@@ -15,24 +15,22 @@ use crate::{Kernel, Lanes, Mask, Numbers};
 
 /// AVX2: four lanes in a register. A value exists only if the processor has AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Avx2 {
-    /// Whether the deposit of bits is fast. On AMD processors before Zen 3 it is a loop of
-    /// microcode.
+pub(crate) struct Avx2 {
+    /// Whether the processor is known to deposit bits fast (`pdep`). On AMD processors before Zen 3
+    /// the instruction is a loop of microcode.
     has_fast_deposit: bool,
 }
 
-#[cfg(feature = "detect")]
 cpufeatures::new!(has_avx2, "avx2", "bmi1", "bmi2", "popcnt");
 
-/// Whether this processor deposits bits fast; 0 before the first call, then 1 (slow) or 2 (fast).
-///
-/// Every processor that has VAES deposits bits fast (Intel from Ice Lake, AMD from Zen 3 on), and
-/// no processor with a slow deposit has VAES. VAES is bit 9 of ECX in leaf 7 of CPUID.
-#[cfg(feature = "detect")]
+/// Result of [`has_fast_deposit`]: 0 before the first call, then 1 (unknown or slow) or 2 (fast).
 static FAST_DEPOSIT: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 
-/// Only for a processor with AVX2, which has leaf 7 of CPUID.
-#[cfg(feature = "detect")]
+/// Whether this processor is known to deposit bits fast. Only for a processor with AVX2, which has
+/// leaf 7 of CPUID.
+///
+/// Every processor with VAES (bit 9 of ECX in leaf 7) deposits bits fast: Intel from Ice Lake, AMD
+/// from Zen 3 on. Intel processors from Haswell on are fast too, but no bit of CPUID shows it.
 fn has_fast_deposit() -> bool {
     use core::sync::atomic::Ordering::Relaxed;
     let known = FAST_DEPOSIT.load(Relaxed);
@@ -46,14 +44,9 @@ fn has_fast_deposit() -> bool {
 }
 
 impl Avx2 {
-    /// `None` if the processor does not have AVX2, BMI and POPCNT, or without the feature `detect`.
-    #[must_use]
-    pub fn detected() -> Option<Self> {
-        #[cfg(feature = "detect")]
-        if has_avx2::get() {
-            return Some(Self { has_fast_deposit: has_fast_deposit() });
-        }
-        None
+    /// `None` if the processor does not have AVX2, BMI and POPCNT.
+    pub(crate) fn detected() -> Option<Self> {
+        has_avx2::get().then(|| Self { has_fast_deposit: has_fast_deposit() })
     }
 
     /// Runs a kernel that is compiled for these instructions.
@@ -63,14 +56,14 @@ impl Avx2 {
         fn compiled<K: Kernel>(kernel: K, avx2: Avx2) -> K::Output {
             kernel.run(avx2)
         }
-        // SAFETY: `self` exists, so the instructions were detected.
+        // SAFETY: `self` exists, so AVX2, BMI and POPCNT were detected.
         unsafe { compiled(kernel, self) }
     }
 }
 
 /// Four numbers of [`Avx2`]. A value exists only if the processor has AVX2.
 #[derive(Clone, Copy, Debug)]
-pub struct Quad(__m256d);
+pub(crate) struct Quad(__m256d);
 
 macro_rules! operator {
     ($($trait:ident $method:ident $instruction:ident)*) => {$(
@@ -105,12 +98,6 @@ impl Numbers for Quad {
     }
 
     #[inline(always)]
-    fn sqrt(self) -> Self {
-        // SAFETY: `self` exists, so AVX2 was detected.
-        unsafe { Self(_mm256_sqrt_pd(self.0)) }
-    }
-
-    #[inline(always)]
     fn less(self, other: Self) -> Self {
         // SAFETY: `self` exists, so AVX2 was detected.
         unsafe { Self(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, other.0)) }
@@ -135,12 +122,6 @@ impl Mask<Self> for Quad {
     fn select(self, yes: Self, no: Self) -> Self {
         // SAFETY: `self` exists, so AVX2 was detected.
         unsafe { Self(_mm256_blendv_pd(no.0, yes.0, self.0)) }
-    }
-
-    #[inline(always)]
-    fn bits(self) -> u8 {
-        // SAFETY: `self` exists, so AVX2 was detected.
-        unsafe { _mm256_movemask_pd(self.0) as u8 }
     }
 }
 

@@ -27,20 +27,20 @@ fn reached(counts: u64, rank: u64) -> (u32, u64) {
     (position, sums << 8 >> position & 0xff)
 }
 
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
+pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
+pub(crate) const HIGH: u64 = 0x8080_8080_8080_8080;
 const LOW_SEVEN: u64 = 0x7f7f_7f7f_7f7f_7f7f;
 
-#[cfg(target_arch = "x86_64")]
 /// The parts of `N` bytes from index `at`, one after it, and two after it.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 #[inline(always)]
 pub(crate) fn part<const N: usize>(bytes: &[u8; 66], at: usize) -> [&[u8; N]; 3] {
     let part = |at: usize| bytes[at..].first_chunk().expect("at most 64 bytes from index 2");
     [part(at), part(at + 1), part(at + 2)]
 }
 
-#[cfg(target_arch = "x86_64")]
 /// The numbers from 0.
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub(crate) const INDICES: [u8; 66] = {
     let mut indices = [0; 66];
     let mut i = 0;

@@ -28,11 +28,11 @@
 //! of the AVX2 types exists only after AVX2 was detected, so the methods of these types are safe.
 #![no_std]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2", feature = "detect"))]
 mod avx2;
 mod bits;
 mod portable;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 mod sse2;
 #[cfg(test)]
 mod tests;
@@ -40,14 +40,14 @@ mod tests;
 use core::ops::{Add, Div, Mul, Sub};
 
 pub use portable::Portable;
-#[cfg(target_arch = "x86_64")]
-pub use {avx2::Avx2, sse2::Sse2};
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
+pub use sse2::Sse2;
 
 /// The instructions that every processor of this target has.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", target_feature = "sse2"))]
 pub type OfTarget = Sse2;
 /// The instructions that every processor of this target has.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", target_feature = "sse2")))]
 pub type OfTarget = Portable;
 
 /// Four numbers. Operators work on each lane.
@@ -63,9 +63,6 @@ pub trait Numbers:
     /// The absolute values of the numbers.
     fn abs(self) -> Self;
 
-    /// The square roots, correctly rounded.
-    fn sqrt(self) -> Self;
-
     /// Which numbers are less than those of `other`; false for NaN.
     fn less(self, other: Self) -> Self::Mask;
 
@@ -80,9 +77,6 @@ pub trait Numbers:
 pub trait Mask<N>: Copy {
     /// The lanes of `yes` where the condition holds, else those of `no`.
     fn select(self, yes: N, no: N) -> N;
-
-    /// Bit *i* is 1 if the condition holds for lane *i*.
-    fn bits(self) -> u8;
 }
 
 /// Instructions that a processor has. A value is the proof that the processor has them.
@@ -108,7 +102,7 @@ pub trait Lanes: Copy {
 
     /// Removes the byte with index `from`, then inserts a 0 at index `to`; adds 1 to all other
     /// bytes, up to 127. The byte with index *i* is `bytes[i + 1]`; the first and the last byte
-    /// only spare the ends a special case.
+    /// only spare the ends a special case. Bytes are below 128, and indices below 64.
     fn age_bytes(self, bytes: &mut [u8; 66], from: u8, to: u8);
 }
 
@@ -129,23 +123,23 @@ pub struct Instructions(Kind);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     OfTarget(OfTarget),
-    #[cfg(target_arch = "x86_64")]
-    Avx2(Avx2),
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse2", feature = "detect"))]
+    Avx2(avx2::Avx2),
 }
 
 impl Instructions {
     /// The instructions that every processor of this target has.
     #[must_use]
     pub fn of_target() -> Self {
-        Self(Kind::OfTarget(OfTarget::new()))
+        Self(Kind::OfTarget(OfTarget::default()))
     }
 
     /// The best instructions that this processor has. The processor is examined once; a further
-    /// call costs one atomic load.
+    /// call costs two atomic loads.
     #[must_use]
     pub fn detected() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(avx2) = Avx2::detected() {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse2", feature = "detect"))]
+        if let Some(avx2) = avx2::Avx2::detected() {
             return Self(Kind::Avx2(avx2));
         }
         Self::of_target()
@@ -156,7 +150,7 @@ impl Instructions {
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             Kind::OfTarget(lanes) => kernel.run(lanes),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", target_feature = "sse2", feature = "detect"))]
             Kind::Avx2(avx2) => avx2.run(kernel),
         }
     }

@@ -3,19 +3,12 @@
 use core::array::from_fn;
 use core::ops::{Add, Div, Mul, Sub};
 
+use crate::bits::{HIGH, ONES};
 use crate::{Lanes, Mask, Numbers};
 
 /// Plain arrays, which every target has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Portable;
-
-impl Portable {
-    /// Every target has these.
-    #[must_use]
-    pub fn new() -> Self {
-        Self
-    }
-}
 
 /// Four numbers of [`Portable`].
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +46,6 @@ impl Numbers for Array {
     }
 
     #[inline(always)]
-    fn sqrt(self) -> Self {
-        Self(self.0.map(libm::sqrt))
-    }
-
-    #[inline(always)]
     fn less(self, other: Self) -> Conditions {
         Conditions(from_fn(|i| self.0[i] < other.0[i]))
     }
@@ -77,11 +65,6 @@ impl Mask<Array> for Conditions {
     #[inline(always)]
     fn select(self, yes: Array, no: Array) -> Array {
         Array(from_fn(|i| if self.0[i] { yes.0[i] } else { no.0[i] }))
-    }
-
-    #[inline(always)]
-    fn bits(self) -> u8 {
-        (0..4).fold(0, |bits, i| bits | u8::from(self.0[i]) << i)
     }
 }
 
@@ -128,8 +111,6 @@ impl Lanes for Portable {
     }
 }
 
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
 /// Bit 56 + *i* of the product with this number is bit 8 *i* of the other factor, if that factor
 /// has no other bits.
 const GATHER: u64 = 0x0102_0408_1020_4080;

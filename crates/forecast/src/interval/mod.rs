@@ -5,10 +5,7 @@ mod tracker;
 use crate::Interval;
 use crate::gap::{GapCalibration, GapDetector};
 
-pub(crate) use tracker::{
-    CAP, Dynamics, FACTOR_MAX, FACTOR_MIN, FadingMean, IntervalTracker, MEMORY_SHARE, MISS_REPEATS_MAX,
-    interpolated_factor, laplace,
-};
+pub(crate) use tracker::{Dynamics, FadingMean, IntervalTracker, laplace};
 
 /// Levels for which a battery gives an interval.
 ///
@@ -52,7 +49,7 @@ pub const SCORED_MIN_FOR_INTERVAL: u64 = 10;
 #[derive(Clone, Debug)]
 pub struct IntervalCalibration {
     intervals: IntervalTracker,
-    pub(crate) value_min: f64,
+    value_min: f64,
     gap_detector: GapDetector,
     gaps: GapCalibration,
 }
@@ -143,10 +140,6 @@ impl IntervalCalibration {
         let [at_50, at_80, at_90, at_95, at_99] = self.intervals.factors();
         let at_98 = at_95 + SHARE_098 * (at_99 - at_95);
         Some((scale, [at_98, at_90, at_80, at_50].map(|factor| factor * scale)))
-    }
-
-    pub(crate) fn intervals(&self) -> &IntervalTracker {
-        &self.intervals
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {

@@ -17,10 +17,10 @@ use crate::Interval;
 /// loss (Gibbs & Candès 2021), but is a multiplication here.
 #[derive(Clone, Debug)]
 pub(crate) struct IntervalTracker {
-    pub(crate) fast_mean: FadingMean,
+    fast_mean: FadingMean,
     pub(crate) slow_mean: FadingMean,
     /// A very slow average of errors: the average decreases little during a plateau.
-    pub(crate) plateau_mean: FadingMean,
+    plateau_mean: FadingMean,
     pub(crate) tracks: Box<[LevelTrack]>,
 }
 
@@ -60,17 +60,17 @@ pub(crate) struct LevelTrack {
     pub(crate) level: f64,
     pub(crate) factor: f64,
     /// Multiplier of the factor after a miss; `on_hit` is the multiplier after a hit.
-    pub(crate) on_miss: f64,
-    pub(crate) on_hit: f64,
+    on_miss: f64,
+    on_hit: f64,
     /// Number of consecutive misses so far. `usual_misses` is the largest number of consecutive
     /// misses that counts as usual.
-    pub(crate) misses: u32,
-    pub(crate) usual_misses: u32,
+    misses: u32,
+    usual_misses: u32,
     /// Number of misses in a row that count as one.
     overlap: u32,
     /// If the factor is below this bound, a plateau has made the factor small. Then a long run of
     /// misses raises the factor faster.
-    pub(crate) collapsed: f64,
+    collapsed: f64,
 }
 
 impl IntervalTracker {
@@ -148,22 +148,16 @@ impl IntervalTracker {
     /// interpolation between two tracks over −ln(miss rate), because the quantiles of an
     /// exponential tail are linear in this variable.
     pub(crate) fn factor(&self, level: f64) -> f64 {
-        interpolated_factor(level, self.tracks.len(), |i| (self.tracks[i].level, self.tracks[i].factor))
+        // The interval of a higher level must contain the interval of a lower level.
+        let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
+        let above = self.tracks.partition_point(|track| track.level < level).min(self.tracks.len() - 1);
+        let wide = (laplace(self.tracks[above].level), factor_at(above));
+        let narrow = match above {
+            0 => (0.0, 0.0),
+            _ => (laplace(self.tracks[above - 1].level), factor_at(above - 1)),
+        };
+        narrow.1 + (wide.1 - narrow.1) * (laplace(level) - narrow.0) / (wide.0 - narrow.0)
     }
-}
-
-/// The factor at a level from `count` tracks in the order of their levels. `track` returns the
-/// level and the factor of a track.
-pub(crate) fn interpolated_factor(level: f64, count: usize, track: impl Fn(usize) -> (f64, f64)) -> f64 {
-    // The interval of a higher level must contain the interval of a lower level.
-    let factor_at = |i: usize| (0..=i).fold(0.0, |most: f64, i| most.max(track(i).1));
-    let above = (0..count).take_while(|i| track(*i).0 < level).count().min(count - 1);
-    let wide = (laplace(track(above).0), factor_at(above));
-    let narrow = match above {
-        0 => (0.0, 0.0),
-        _ => (laplace(track(above - 1).0), factor_at(above - 1)),
-    };
-    narrow.1 + (wide.1 - narrow.1) * (laplace(level) - narrow.0) / (wide.0 - narrow.0)
 }
 
 impl LevelTrack {
@@ -207,7 +201,7 @@ pub(crate) fn laplace(level: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FadingMean {
     pub(crate) mean: f64,
-    pub(crate) gain: f64,
+    gain: f64,
     pub(crate) count: u64,
 }
 
@@ -228,7 +222,7 @@ pub(super) const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 // errors, an error counts as at most 10 means; a step of 0.1.
 const FAST_GAIN: f64 = 0.067;
 const SLOW_GAIN: f64 = 0.0023;
-pub(crate) const CAP: f64 = 10.0;
+const CAP: f64 = 10.0;
 const CAP_FROM: u64 = 20;
 const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
@@ -239,12 +233,12 @@ const PLATEAU_GAIN: f64 = 0.000_05;
 /// larger of two numbers: the average that the error updates, and this share of the very slow
 /// average. So after a plateau, an error counts in full up to the size that errors had before the
 /// plateau.
-pub(crate) const MEMORY_SHARE: f64 = 0.1;
+const MEMORY_SHARE: f64 = 0.1;
 /// Lower bound of the factor. On a plateau every value is a hit, so the factor shrinks; from this
 /// bound, the factor can grow back within about ten values.
-pub(crate) const FACTOR_MIN: f64 = 0.1;
+const FACTOR_MIN: f64 = 0.1;
 /// Upper bound of the factor, a million scales; it keeps products finite.
-pub(crate) const FACTOR_MAX: f64 = 1e6;
+const FACTOR_MAX: f64 = 1e6;
 /// Largest probability at which a run of misses counts as unusual: one in a thousand, computed for
 /// independent misses. Unusual runs occur when a plateau ends. In an unusual run, while the factor
 /// is below `PLATEAU_FACTOR` times the [`laplace`] width of its level, each miss is applied several
@@ -252,4 +246,4 @@ pub(crate) const FACTOR_MAX: f64 = 1e6;
 /// plateaus the factor does not get that small.
 const RUN_PROBABILITY_MAX: f64 = 1e-3;
 const PLATEAU_FACTOR: f64 = 1.5;
-pub(crate) const MISS_REPEATS_MAX: u32 = 9;
+const MISS_REPEATS_MAX: u32 = 9;

@@ -4,7 +4,7 @@ use barograph_lanes::Lanes;
 
 use super::nws::thirty_percent;
 use super::recent::RecentValues;
-use super::{CONTEXTS, Classes, MethodSet};
+use super::{CONTEXTS, Classes, MethodSet, STEPS_FROM};
 use crate::Method;
 use crate::horizon::OneStep;
 use crate::methods::analogues::Analogues;
@@ -182,8 +182,6 @@ fn class(feature: f64, edge: f64) -> u8 {
     u8::from(-edge < feature) + u8::from(edge < feature)
 }
 
-/// Number of values before the regressions learn: the step scale is accurate enough after four.
-const STEPS_FROM: u64 = 4;
 // Edges of the two contexts in `docs/spec/full.md`, in step scales.
 const REVERSION_EDGE: f64 = 1.5;
 const STEP_EDGE: f64 = 0.7;

@@ -1,22 +1,21 @@
-//! Eight cheap methods of the default preset, for stations with tens of thousands of series.
+//! Eight cheap methods, for tens of thousands of series.
 
 use barograph_lanes::Lanes;
 
-use super::MethodSet;
 use super::recent::RecentValues;
+use super::{MethodSet, STEPS_FROM};
 use crate::Method;
 use crate::horizon::OneStep;
 use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
 use crate::methods::level_shift::LevelShiftMean;
 use crate::methods::smoothing::Smoothers;
-use crate::methods::window::SortedWindow;
+use crate::methods::window::{SortedWindow, widened};
 use crate::rules::{ErrorRing, WINDOW_LENGTHS};
 
 /// Number of methods of this set.
 pub(crate) const LEAN: usize = 8;
 
-/// Gains of the smoothers. The last smoother is a feature of the
-/// regression.
+/// Gains of the smoothers. The last smoother is a feature of the regression.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
 /// Eight methods that need the least memory and time for what they contribute (`lab forecast`). Six
@@ -101,7 +100,8 @@ impl MethodSet<LEAN> for Lean {
         let [smooth05, smooth20, smooth50, smooth02] = *self.smoothers.predict();
         self.unit = self.scale.get();
         let step = self.autoregression.predict([difference / self.unit, (smooth02 - value) / self.unit]);
-        let (low, high) = self.bounds();
+        // `full` has the range of the last 101 values, which needs 1 KB more.
+        let (low, high) = widened(self.window31.range(), self.floor);
         self.predictions = [
             value,
             smooth05,
@@ -114,18 +114,3 @@ impl MethodSet<LEAN> for Lean {
         ];
     }
 }
-
-impl Lean {
-    /// Bounds of the regression's forecasts: the range of the last 31 values, widened by a quarter
-    /// on both sides, but not below 0 if no value so far was below 0. `full` has the range of the
-    /// last 101 values, which needs 1 KB more.
-    fn bounds(&self) -> (f64, f64) {
-        let (low, high) = self.window31.range();
-        let quarter = 0.25 * (high - low);
-        let low = low - quarter;
-        (if low < self.floor { self.floor } else { low }, high + quarter)
-    }
-}
-
-/// Number of values after which the step scale is accurate enough to learn from.
-const STEPS_FROM: u64 = 4;

@@ -10,7 +10,7 @@ mod recent;
 pub(crate) use classic::{CLASSIC, Classic};
 pub(crate) use full::{FULL, FULL_LANES, Full};
 pub(crate) use lean::{LEAN, Lean};
-pub(crate) use nws::{GAINS, NWS, Nws, RECURSIVE, RING, thirty_percent};
+pub(crate) use nws::{NWS, Nws};
 pub(crate) use recent::RecentValues;
 
 use barograph_lanes::Lanes;
@@ -18,6 +18,9 @@ use barograph_lanes::Lanes;
 use crate::Method;
 use crate::horizon::OneStep;
 use crate::rules::ErrorHistory;
+
+/// Number of values before the regressions learn: the step scale is accurate enough after four.
+const STEPS_FROM: u64 = 4;
 
 /// Number of contexts, and of classes of each context.
 pub(crate) const CONTEXTS: usize = 2;

@@ -18,19 +18,19 @@ use crate::rules::{ErrorHistory, LAGS, LONG_WINDOWS, WINDOW_LENGTHS};
 pub(crate) const NWS: usize = 18;
 
 /// Gains of the exponential smoothers (NWS 2.0.5 `forecasters.c`).
-pub(crate) const GAINS: [f64; 8] = [0.05, 0.10, 0.15, 0.20, 0.30, 0.40, 0.50, 0.75];
+const GAINS: [f64; 8] = [0.05, 0.10, 0.15, 0.20, 0.30, 0.40, 0.50, 0.75];
 
 /// The methods of NWS 2.x (`forecasters.c`); JavaNws §2.1.2 describes the same family.
 #[derive(Clone, Debug)]
 pub(crate) struct Nws {
     predictions: [f64; NWS],
     recent: RecentValues<64>,
-    pub(crate) mean: RunningMean,
-    pub(crate) smoothers: Smoothers<8>,
-    pub(crate) window5: LaneWindow<5, 16>,
-    pub(crate) window31: LaneWindow<31, 40>,
-    pub(crate) window51: AgedWindow,
-    pub(crate) adaptive: [AdaptiveMedian; 2],
+    mean: RunningMean,
+    smoothers: Smoothers<8>,
+    window5: LaneWindow<5, 16>,
+    window31: LaneWindow<31, 40>,
+    window51: AgedWindow,
+    adaptive: [AdaptiveMedian; 2],
 }
 
 impl MethodSet<NWS> for Nws {
@@ -113,30 +113,30 @@ impl MethodSet<NWS> for Nws {
 }
 
 /// Number of values that a 30 % trimmed mean drops at each end: `int(0.3 n)`.
-pub(crate) fn thirty_percent(len: usize) -> usize {
+pub(super) fn thirty_percent(len: usize) -> usize {
     len * 3 / 10
 }
 
 /// Number of methods that need no window: methods 1–10 keep one number of state each. The other 8
 /// methods need windows.
-pub(crate) const RECURSIVE: usize = 10;
+const RECURSIVE: usize = 10;
 /// Number of values for which the ring stores the windowed methods' errors: the longest lag.
-pub(crate) const RING: usize = LONG_WINDOWS[LAGS - 1];
+const RING: usize = LONG_WINDOWS[LAGS - 1];
 
 /// Past errors of all methods. Only the errors of the windowed methods are stored.
 ///
 /// The ten recursive methods are cheaper to run again. There is one copy of these methods for each
 /// lag, in a lane of its own. The copy for a lag of `n` processes each value `n` values after its
 /// arrival. The copy does the same operations in the same order, so its errors are equal to the
-/// bit. With this design the state of a series is at most 15 KB.
+/// bit. With this design the state of a series takes about 15 KB.
 #[derive(Clone, Debug)]
 pub(crate) struct NwsErrorHistory {
-    pub(crate) values: [f64; 128],
-    pub(crate) errors: Box<[[f64; NWS - RECURSIVE]; RING]>,
+    values: [f64; 128],
+    errors: Box<[[f64; NWS - RECURSIVE]; RING]>,
     /// Of each copy, the sum of its values.
-    pub(crate) totals: [f64; LAGS],
+    totals: [f64; LAGS],
     /// Of each copy, the smoothers.
-    pub(crate) levels: [[f64; LAGS]; GAINS.len()],
+    levels: [[f64; LAGS]; GAINS.len()],
 }
 
 impl ErrorHistory<NWS> for NwsErrorHistory {

@@ -22,7 +22,7 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// The lengths of the windows one step shorter and one step longer.
     #[inline(always)]
-    pub(crate) fn neighbours(self, window: usize) -> [usize; 2] {
+    fn neighbours(self, window: usize) -> [usize; 2] {
         [window.saturating_sub(self.step).max(self.min), (window + self.step).min(self.max)]
     }
 
@@ -31,21 +31,13 @@ impl Bounds {
     /// number of stored values. If the longer window needs more values, the function returns
     /// `window`.
     #[inline(always)]
-    pub(crate) fn best(self, window: usize, held: usize, error: f64, errors: [f64; 2]) -> usize {
+    fn best(self, window: usize, held: usize, error: f64, errors: [f64; 2]) -> usize {
         let [shorter, longer] = self.neighbours(window);
         if held.min(self.max) < longer {
             return window;
         }
         let (best, error) = if errors[0] < error { (shorter, errors[0]) } else { (window, error) };
         if errors[1] < error { longer } else { best }
-    }
-
-    /// As [`Self::best`] if enough values are stored. The result is read from a table, because the
-    /// conditions are unpredictable; one series has other work to do meanwhile.
-    #[inline(always)]
-    pub(crate) fn choose(self, window: usize, is_shorter_better: bool, is_longer_best: bool) -> usize {
-        let [shorter, longer] = self.neighbours(window);
-        [window, shorter, longer, longer][usize::from(is_shorter_better) | usize::from(is_longer_best) << 1]
     }
 }
 
@@ -60,18 +52,6 @@ pub(crate) struct AdaptiveMedian {
 impl AdaptiveMedian {
     pub(crate) fn new(start: usize, bounds: Bounds) -> Self {
         Self { window: start, prediction: 0.0, bounds }
-    }
-
-    pub(crate) fn window(&self) -> usize {
-        self.window
-    }
-
-    pub(crate) fn prediction(&self) -> f64 {
-        self.prediction
-    }
-
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.bounds
     }
 
     /// Adapts the window to `value`, which `recent` does not contain yet.

@@ -87,11 +87,6 @@ impl<const N: usize, const S: usize> LaneWindow<N, S> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-
-    /// The values of a full window.
-    pub(crate) fn full(&self) -> &[f64; N] {
-        self.slots[BEFORE..].first_chunk().expect("N slots of values")
-    }
 }
 
 /// Maximum number of values in an [`AgedWindow`].
@@ -122,10 +117,6 @@ impl AgedWindow {
         &self.sorted
     }
 
-    pub(crate) fn ages(&self) -> &Ages {
-        &self.ages
-    }
-
     /// The median of the most recent `length` values. `length` is limited to the range from 1 to
     /// the number of stored values.
     #[inline(always)]
@@ -142,19 +133,19 @@ impl AgedWindow {
 /// The ages of the values of a sorted window. The age of a value is the number of newer values. The
 /// age of the value with index `i` is byte `i + 1`.
 #[derive(Clone, Debug)]
-pub(crate) struct Ages([u8; 66]);
+struct Ages([u8; 66]);
 
 impl Ages {
     /// Removes index `from`, then inserts the newest value at index `to`.
     #[inline(always)]
-    pub(crate) fn push<L: Lanes>(&mut self, lanes: L, from: usize, to: usize) {
+    fn push<L: Lanes>(&mut self, lanes: L, from: usize, to: usize) {
         lanes.age_bytes(&mut self.0, from as u8, to as u8);
     }
 
     /// Indices of the two middle values of the most recent `length` values; twice the same index
     /// for an odd length. `length` is from 1 to the number of values.
     #[inline(always)]
-    pub(crate) fn middle_of_last<L: Lanes>(&self, lanes: L, length: usize) -> [usize; 2] {
+    fn middle_of_last<L: Lanes>(&self, lanes: L, length: usize) -> [usize; 2] {
         let ages = self.0[1..].first_chunk().expect("66 ages");
         // Bit i is 1 if the value with index i is in the window.
         let young = lanes.bytes_below(ages, length as u8);

@@ -11,11 +11,6 @@ impl RunningMean {
         self.total += value;
     }
 
-    /// The sum of the values.
-    pub(crate) fn total(&self) -> f64 {
-        self.total
-    }
-
     /// The mean of the `count` values learned so far; `count` ≥ 1.
     pub(crate) fn predict(&self, count: u64) -> f64 {
         self.total / count as f64

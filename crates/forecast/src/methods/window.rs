@@ -137,13 +137,18 @@ impl<const N: usize> RollingRange<N> {
         }
     }
 
-    /// Bounds for a forecast of the next value: the range, widened by a quarter on both sides, but
-    /// not below 0 if no value so far was below 0.
+    /// Bounds for a forecast of the next value ([`widened`]).
     pub(crate) fn widened(&self) -> (f64, f64) {
-        let quarter = 0.25 * (self.high - self.low);
-        let low = self.low - quarter;
-        (if low < self.floor { self.floor } else { low }, self.high + quarter)
+        widened((self.low, self.high), self.floor)
     }
+}
+
+/// Bounds for a forecast of the next value: the range of recent values, widened by a quarter on
+/// both sides, but not below `floor`. `floor` is 0 if no value so far was below 0, else −∞.
+pub(crate) fn widened((low, high): (f64, f64), floor: f64) -> (f64, f64) {
+    let quarter = 0.25 * (high - low);
+    let low = low - quarter;
+    (if low < floor { floor } else { low }, high + quarter)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The rule of the papers: the method with the least error so far makes the forecast.
+//! The method with the least error so far makes the forecast, as in the papers on NWS.
 
 use barograph_lanes::Lanes;
 
@@ -6,8 +6,8 @@ use super::{CombinationRule, CombinedForecast, argmin, indicator, picked_forecas
 use crate::Objective;
 use crate::method_sets::Classes;
 
-/// The rule of the papers (JavaNws §2.1.2): the method with the least error so far makes both
-/// forecasts.
+/// The method with the least error so far makes both forecasts. With squared error, this is the
+/// rule of the papers (JavaNws §2.1.2).
 ///
 /// Every method is scored on the same values, so the method with the least sum of errors also has
 /// the least mean error. If methods have equal errors, the first of these methods is picked.

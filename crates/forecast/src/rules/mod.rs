@@ -14,9 +14,7 @@ pub(crate) use blend::{
 pub(crate) use context::ContextBlend;
 pub(crate) use history::{ErrorHistory, ErrorRing, LAGS, LONG_WINDOWS};
 pub(crate) use least_error::LeastError;
-pub(crate) use selection::{
-    LeastSums, SELECTORS, SHORT_WINDOW_MAX, SHORT_WINDOWS, TwoLevel, TwoSelectors, WINDOW_LENGTHS, WINDOWS,
-};
+pub(crate) use selection::{TwoLevel, TwoSelectors, WINDOW_LENGTHS};
 
 use crate::method_sets::Classes;
 

@@ -13,17 +13,12 @@ use crate::method_sets::{Classes, MethodSet};
 /// Sums of squared and of absolute errors for each of `N` forecasters, added in their order of
 /// arrival. A squared sum is never compared with an absolute sum.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ErrorSums<const N: usize> {
+struct ErrorSums<const N: usize> {
     squared: [f64; N],
     absolute: [f64; N],
 }
 
 impl<const N: usize> ErrorSums<N> {
-    /// The squared sums, then the absolute sums.
-    pub(crate) fn measures(&self) -> [&[f64; N]; 2] {
-        [&self.squared, &self.absolute]
-    }
-
     const ZERO: Self = Self { squared: [0.0; N], absolute: [0.0; N] };
 
     #[inline(always)]
@@ -49,27 +44,27 @@ impl<const N: usize> ErrorSums<N> {
 
 /// For each of four windows, the least sum of errors so far, and the index of its forecaster.
 #[derive(Clone, Copy)]
-pub(crate) struct LeastSums<L: Lanes> {
+struct LeastSums<L: Lanes> {
     sums: L::Numbers,
     indices: L::Numbers,
 }
 
 impl<L: Lanes> LeastSums<L> {
     #[inline(always)]
-    pub(crate) fn new(lanes: L) -> Self {
+    fn new(lanes: L) -> Self {
         Self { sums: lanes.splat(f64::INFINITY), indices: lanes.splat(0.0) }
     }
 
     /// Keeps the smaller of the least sums so far and `sums`, the sums of forecaster `index`. The
     /// code is branch-free, because the result of a comparison is unpredictable.
     #[inline(always)]
-    pub(crate) fn update(&mut self, index: L::Numbers, sums: L::Numbers) {
+    fn update(&mut self, index: L::Numbers, sums: L::Numbers) {
         self.indices = sums.less(self.sums).select(index, self.indices);
         self.sums = self.sums.least(sums);
     }
 
     #[inline(always)]
-    pub(crate) fn indices(&self) -> [u8; 4] {
+    fn indices(&self) -> [u8; 4] {
         let [a, b, c, d] = self.indices.to_array();
         [low_bits(a), low_bits(b), low_bits(c), low_bits(d)]
     }
@@ -84,9 +79,9 @@ fn low_bits(index: f64) -> u8 {
 
 /// Selectors: the method that each selector picks, and the errors of the selector's picks so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Selectors<const S: usize> {
-    pub(crate) picks: [u8; S],
-    pub(crate) costs: ErrorSums<S>,
+struct Selectors<const S: usize> {
+    picks: [u8; S],
+    costs: ErrorSums<S>,
 }
 
 impl<const S: usize> Selectors<S> {
@@ -153,13 +148,13 @@ impl<const M: usize> CombinationRule<M> for TwoSelectors<M> {
 }
 
 /// Number of selectors: two for each window, one for each objective.
-pub(crate) const SELECTORS: usize = 2 * WINDOWS;
-pub(crate) const WINDOWS: usize = SHORT_WINDOWS.len() + LAGS;
+const SELECTORS: usize = 2 * WINDOWS;
+const WINDOWS: usize = SHORT_WINDOWS.len() + LAGS;
 /// Lengths of the short windows, in values; 0 is the whole series. The sums at the start of these
 /// windows are stored. The errors of these windows need not be added a second time. But each value
 /// of the longest window needs 16 bytes for each method.
-pub(crate) const SHORT_WINDOWS: [usize; 4] = [0, 1, 5, 10];
-pub(crate) const SHORT_WINDOW_MAX: usize = SHORT_WINDOWS[SHORT_WINDOWS.len() - 1];
+const SHORT_WINDOWS: [usize; 4] = [0, 1, 5, 10];
+const SHORT_WINDOW_MAX: usize = SHORT_WINDOWS[SHORT_WINDOWS.len() - 1];
 /// Lengths of the windows of NWS 2.x, in values: the short windows, then [`LONG_WINDOWS`].
 pub(crate) const WINDOW_LENGTHS: [usize; WINDOWS] = [
     SHORT_WINDOWS[0],
@@ -176,18 +171,18 @@ pub(crate) const WINDOW_LENGTHS: [usize; WINDOWS] = [
 /// squared or absolute error over its window, and the selector with the least error so far decides.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevel<B: MethodSet<M>, const M: usize> {
-    pub(crate) total: ErrorSums<M>,
+    total: ErrorSums<M>,
     /// For each of the last [`SHORT_WINDOW_MAX`] values of the series: `total` after that value.
-    pub(crate) recent: [ErrorSums<M>; SHORT_WINDOW_MAX],
+    recent: [ErrorSums<M>; SHORT_WINDOW_MAX],
     /// For each method and each window of [`LONG_WINDOWS`]: `total` at the start of the window,
     /// squared and absolute. With each new value, the errors on the value that leaves the window
     /// are added.
-    pub(crate) lagged: [[[f64; LAGS]; M]; 2],
-    pub(crate) history: B::History,
+    lagged: [[[f64; LAGS]; M]; 2],
+    history: B::History,
     /// Selectors. For window `w`, index `w` selects by squared error, and index `WINDOWS + w` by
     /// absolute error.
-    pub(crate) selectors: Selectors<SELECTORS>,
-    pub(crate) chosen: [u8; 2],
+    selectors: Selectors<SELECTORS>,
+    chosen: [u8; 2],
     methods: PhantomData<B>,
 }
 

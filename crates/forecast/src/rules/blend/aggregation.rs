@@ -18,8 +18,8 @@ pub(crate) struct BernsteinAggregation<const M: usize> {
     gradient: Gradient,
     /// Bound of regrets, in scales of the error.
     clip: f64,
-    /// The logarithm of the number of methods, and half the bound of a learning rate's inverse,
-    /// both divided by the number of forecasts between a forecast and its value.
+    /// The logarithm of the number of methods, and the greatest product of a learning rate and a
+    /// regret: 1/2. Both are divided by the number of forecasts between a forecast and its value.
     log_count: f64,
     rate_max: f64,
     scale: f64,

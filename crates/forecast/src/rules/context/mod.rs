@@ -215,3 +215,31 @@ const CLASS_ABSOLUTE_CLIP: f32 = 20.0;
 // Weights learned from a few values are mostly chance.
 const START_COUNT: f64 = 20.0;
 const START_EMPHASIS: f64 = 40.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use barograph_lanes::Portable;
+
+    /// In each class another method is right. One set of weights for both would forecast 0.5.
+    #[test]
+    fn each_class_learns_weights_of_its_own() {
+        let predictions = [0.0, 1.0];
+        for context in 0..CONTEXTS {
+            let mut rule = ContextBlend::<2, 4>::new();
+            for number in 0..400 {
+                let right = usize::from(number % 2 == 1);
+                let mut classes = [1; CONTEXTS];
+                classes[context] = 2 * right as u8;
+                let forecasts = rule.combine(&predictions, classes);
+                if number > 200 {
+                    for forecast in forecasts {
+                        assert!((forecast.value - predictions[right]).abs() < 0.1, "{number}: {forecast:?}");
+                        assert_eq!(forecast.method, right, "{number}: {forecast:?}");
+                    }
+                }
+                rule.observe(Portable, number, &predictions, predictions[right]);
+            }
+        }
+    }
+}
