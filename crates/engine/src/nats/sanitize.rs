@@ -293,6 +293,9 @@ mod tests {
             b"Nats-TTL",
             b"-",
             b"\r\nNats-TTL: 6s\r\n",
+            // Each of these two hides the header after it from the server.
+            b"\r\na: Nats-TTLNats-TTL",
+            b"\r\nNats-TTL-Nats-TTL: x",
             b"no colon",
             "\u{2003}".as_bytes(),
         ];

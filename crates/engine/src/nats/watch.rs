@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use barograph_limits::token_bucket::{Rate, TokenBucket};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -42,7 +43,8 @@ pub(super) fn watch(connection: &Arc<NatsConnection>, group: &Group) -> BoxStrea
         polled_at: Instant::now(),
         synced: false,
         undelivered: BTreeSet::new(),
-        renewal_requested: None,
+        began: Instant::now(),
+        renewals: TokenBucket::new(Rate::per_hour(RENEWALS_PER_HOUR), RENEWALS_BURST_TIME),
         events,
     };
     connection.spawn(watcher.run());
@@ -64,8 +66,10 @@ struct Watcher {
     synced: bool,
     /// Stations for which the newest entry did not arrive at the last read.
     undelivered: BTreeSet<HostId>,
-    /// When an immediate renewal of this station's registration was last requested.
-    renewal_requested: Option<Instant>,
+    /// Time from which `renewals` counts.
+    began: Instant,
+    /// Limits the immediate renewals of this station's registration.
+    renewals: TokenBucket,
     events: mpsc::Sender<Result<Event, EngineError>>,
 }
 
@@ -289,10 +293,7 @@ impl Watcher {
     /// directory accepts writes, so other stations can renew too.
     fn request_renewal(&mut self) {
         // No request is needed while writes fail, because they are retried anyway.
-        if !self.connection.is_failing()
-            && self.renewal_requested.is_none_or(|asked| asked.elapsed() >= RENEWAL_PAUSE)
-        {
-            self.renewal_requested = Some(Instant::now());
+        if !self.connection.is_failing() && self.renewals.take(1, self.began.elapsed()).is_ok() {
             self.connection.renew_now.notify_one();
         }
     }
@@ -338,9 +339,15 @@ const POLL_EVERY: Duration = Duration::from_millis(500);
 /// reads take four round trips.
 const READS_AT_ONCE: usize = 256;
 
-/// Shortest time between two immediate renewals. The leases of all messages that one poll found end
-/// at the same time, so one renewal serves for all.
-const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
+/// Average number of immediate renewals per hour: one in three seconds, about as often as a station
+/// renews the default lease. So if the short leases of one member end again and again, the other
+/// stations do not write much more.
+const RENEWALS_PER_HOUR: u64 = 1200;
+
+/// Burst of immediate renewals, as a time: ten renewals. If a whole site fails, the leases of its
+/// stations end over the time between two renewals, which some polls find; one renewal serves for
+/// all messages that one poll found.
+const RENEWALS_BURST_TIME: Duration = Duration::from_secs(30);
 
 /// Interval of checks whether the bucket was recreated. At this interval, a server can answer the
 /// checks of ten thousand watches.

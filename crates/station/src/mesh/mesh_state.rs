@@ -91,6 +91,8 @@ pub(crate) struct DirectoryConnection {
     pub(super) away_since: Option<Instant>,
     /// Whether the station was registered in this run.
     pub(super) was_registered: bool,
+    /// Whether [`Self::is_connected`] was true in this run.
+    pub(super) was_connected: bool,
     /// Addresses of the newest registrations of this run, the newest last.
     pub(super) registered_addresses: Vec<Vec<SocketAddr>>,
     /// Conflict with a different station that uses this station's name, as the watch of the
@@ -168,9 +170,11 @@ impl DirectoryConnection {
     }
 
     /// Sets `away_since` to `now` when the connection is lost, and to `None` when the station is
-    /// connected.
-    fn update_away_since(&mut self, now: Instant) {
-        self.away_since = if self.is_connected() { None } else { self.away_since.or(Some(now)) };
+    /// connected. Sets `was_connected`.
+    fn update_connection(&mut self, now: Instant) {
+        let is_connected = self.is_connected();
+        self.was_connected |= is_connected;
+        self.away_since = if is_connected { None } else { self.away_since.or(Some(now)) };
     }
 }
 
@@ -238,7 +242,7 @@ impl MeshState {
     pub(super) fn set_directory(&self, change: impl FnOnce(&mut DirectoryConnection)) {
         let mut directory = lock(&self.directory);
         change(&mut directory);
-        directory.update_away_since(Instant::now());
+        directory.update_connection(Instant::now());
     }
 
     /// State of the spool; `None` if the station has joined no mesh.
@@ -340,8 +344,9 @@ impl MeshState {
     }
 
     fn key(&self, host: &Name) -> Option<Option<[u8; 32]>> {
-        let is_connected = self.directory().is_connected();
-        self.peers().key(host, Instant::now(), self.lease, is_connected)
+        // A station that serves the directory knows which members were removed.
+        let must_be_named = self.location != EngineLocation::Local && self.directory().was_connected;
+        self.peers().key(host, Instant::now(), self.lease, must_be_named)
     }
 
     /// Number of stations in each state: up, lost, ignored.

@@ -193,17 +193,17 @@ impl Peers {
 
     /// Public key of a station that may request probes at `now`. The station must be a peer that is
     /// up, or a peer that was lost at most `lease` ago: such a peer may only have lost its
-    /// connection to the directory. If this station is connected to the directory, the directory
-    /// must have named the peer: a peer of the last run may have been withdrawn since then. `None`
-    /// = the station may not request probes; `Some(None)` = the station has no key.
+    /// connection to the directory. If `must_be_named`, the directory must have named the peer in
+    /// this run: a peer of the last run may have been withdrawn since then. `None` = the station
+    /// may not request probes; `Some(None)` = the station has no key.
     pub(crate) fn key(
         &self,
         host: &Name,
         now: Instant,
         lease: Duration,
-        is_connected: bool,
+        must_be_named: bool,
     ) -> Option<Option<[u8; 32]>> {
-        let peer = self.all.get(host).filter(|peer| peer.is_named || !is_connected)?;
+        let peer = self.all.get(host).filter(|peer| peer.is_named || !must_be_named)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
         let may = match peer.state {
             PeerState::Up => true,
@@ -353,10 +353,13 @@ mod tests {
     fn a_peer_of_the_last_run_has_rights_only_without_the_directory() {
         let (mut peers, b) = (Peers::default(), name("b"));
         peers.up(&own(), entry("b", &["192.0.2.2:1"]), 1.0, false);
-        let key = |peers: &Peers, is_connected| {
-            peers.key(&b, Instant::now(), Duration::from_secs(10), is_connected)
+        let key = |peers: &Peers, must_be_named| {
+            peers.key(&b, Instant::now(), Duration::from_secs(10), must_be_named)
         };
-        assert_eq!([false, true].map(|is_connected| key(&peers, is_connected)), [Some(Some([7; 32])), None]);
+        assert_eq!(
+            [false, true].map(|must_be_named| key(&peers, must_be_named)),
+            [Some(Some([7; 32])), None]
+        );
         peers.set_named(&b);
         assert_eq!(key(&peers, true), Some(Some([7; 32])));
     }

@@ -331,3 +331,24 @@ impl MinimumProgress {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Fast exchanges are checked by their number, slow exchanges by time.
+    #[test]
+    fn exchanges_end_soon_after_their_caller_was_removed() {
+        let is_ended = |made: u32, age: Duration| {
+            let mut checked = Instant::now().checked_sub(age).unwrap();
+            end_if_withdrawn(made, &mut checked, || false).is_err()
+        };
+        assert!(!is_ended(1, Duration::ZERO), "checked just before");
+        assert!(is_ended(2 * CHECK_EVERY, Duration::ZERO));
+        assert!(is_ended(1, CHECK_AFTER));
+        let mut checked = Instant::now().checked_sub(CHECK_AFTER).unwrap();
+        end_if_withdrawn(1, &mut checked, || true).unwrap();
+        assert!(checked.elapsed() < CHECK_AFTER, "the next check is due later");
+    }
+}

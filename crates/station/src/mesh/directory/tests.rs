@@ -7,7 +7,9 @@ use barograph_testkit::{EngineCall, EngineHooks, HookedEngine};
 
 use super::*;
 use crate::mesh::Engines;
+use crate::mesh::engine::EngineLocation;
 use crate::mesh::identity::Identity;
+use crate::mesh::peers::LocalStation;
 use crate::mesh::sites::SiteAssignment;
 use crate::state::StateFiles;
 
@@ -72,6 +74,10 @@ struct Station {
 }
 
 fn station(watches_end: bool) -> Station {
+    station_in(EngineLocation::Local, watches_end)
+}
+
+fn station_in(location: EngineLocation, watches_end: bool) -> Station {
     let state = tempfile::tempdir().unwrap();
     let host = Name::new("a").unwrap();
     let lease = Arc::new(Mutex::new(LeaseState::Held));
@@ -94,7 +100,7 @@ fn station(watches_end: bool) -> Station {
     let removed = crate::mesh::RemovedStations::open(&files);
     let mesh_state = Arc::new(MeshState::new(
         identity,
-        &Engines::alone(Arc::clone(&shared)),
+        &Engines { location, ..Engines::alone(Arc::clone(&shared)) },
         &config,
         assignment,
         removed,
@@ -161,6 +167,41 @@ async fn a_lapsed_lease_counts_as_disconnected() {
     station.lease_is(LeaseState::Held);
     pass(2).await;
     assert!(station.mesh_state.directory().is_connected());
+}
+
+/// A peer of the last run may have been withdrawn since then, so it loses its rights once the
+/// directory was reached, also if the connection is lost again. The station that serves the
+/// directory knows which members were removed.
+#[tokio::test(start_paused = true)]
+async fn a_peer_of_the_last_run_has_no_rights_once_the_directory_was_reached() {
+    let elsewhere = EngineLocation::Remote("http://192.0.2.9:10132".into());
+    for (location, expected) in [(elsewhere, [true, false, false]), (EngineLocation::Local, [true; 3])] {
+        let station = station_in(location, false);
+        let peer = Name::new("b").unwrap();
+        let capabilities = Capabilities { responder: true, ..Capabilities::default() };
+        let groups = vec![Name::new("local:x").unwrap()];
+        let entry = Entry {
+            host: peer.clone(),
+            addresses: vec!["192.0.2.2:1".parse().unwrap()],
+            version: env!("CARGO_PKG_VERSION").into(),
+            groups: groups.clone(),
+            capabilities,
+            key: Some([7; 32]),
+        };
+        let host = Name::new("a").unwrap();
+        let own = LocalStation { host, version: env!("CARGO_PKG_VERSION"), groups, addresses: Vec::new() };
+        station.mesh_state.peers().up(&own, entry, 1.0, false);
+        let before = station.mesh_state.may_request(&peer);
+        pass(2).await;
+        assert!(station.mesh_state.directory().is_connected());
+        let connected = station.mesh_state.may_request(&peer);
+        station.lease_is(LeaseState::Lapsed);
+        pass(2).await;
+        assert!(!station.mesh_state.directory().is_connected());
+        assert_eq!([before, connected, station.mesh_state.may_request(&peer)], expected);
+        station.mesh_state.peers().set_named(&peer);
+        assert!(station.mesh_state.may_request(&peer));
+    }
 }
 
 #[tokio::test(start_paused = true)]

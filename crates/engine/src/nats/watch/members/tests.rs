@@ -274,6 +274,23 @@ fn a_member_dropped_by_the_servers_is_lost_only_after_a_write() {
     assert!(!members.is_lost(&host, began + 64 * second, &writes));
 }
 
+/// Stations with long leases renew every ten seconds, so a missing renewal is noticed long before
+/// the end of the lease.
+#[test]
+fn a_late_renewal_of_a_long_lease_is_read_for_soon() {
+    let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
+    let began = Instant::now();
+    let mut members = Members::new(&Name::new("local:a").unwrap());
+    let mut message = stored(5);
+    message.headers.insert("Nats-TTL", "300s");
+    members.process(&message, Renewal::Since(began));
+    let mut writes = DirectoryWrites::new(second);
+    writes.stored(began, 300 * second);
+    assert!(members.late_renewals(began + 10 * second, &writes).hosts.is_empty(), "not due yet");
+    assert_eq!(members.late_renewals(began + 12 * second, &writes).hosts, std::slice::from_ref(&host));
+    assert!(!members.is_lost(&host, began + 299 * second, &writes), "its lease has not ended");
+}
+
 #[test]
 fn a_member_missing_after_a_reread_may_return_within_one_lease() {
     let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
