@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 
 // Everything the browser loads, in bytes, as gzip sends it: small enough to open over the link being measured.
-const WEIGHT_MAX = 150_000;
+const WEIGHT_MAX = 155_000;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const out = join(here, '../crates/station/web');
