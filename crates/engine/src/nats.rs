@@ -2,10 +2,12 @@
 //! and the archives beside them.
 //!
 //! ```text
-//! append ─► barograph.m.<origin>.<target>.<quantity>, which servers map to barograph.r.<origin>
-//!           for stations ─► stream BAROGRAPH ─► Archiver ─► its Local
-//! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
-//! remove   ─► $KV.barograph_dir.removed/<host>, then the same over the entry
+//! append, of a station ─► barograph.a.<station>.append ─► Archiver
+//!                      ─► barograph.r.<station> ─► stream BAROGRAPH ─► each Archiver ─► its Local
+//! append, of an archive ─► barograph.m.<origin>.<target>.<quantity> ─► stream BAROGRAPH
+//! register, of a station ─► barograph.a.<station>.register ─► Archiver
+//!                        ─► $KV.barograph_dir.<station>, with a TTL ─► bucket barograph_dir
+//! remove, of an archive ─► $KV.barograph_dir.removed/<host>, then the same over the entry
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
 //! history, latest, watermark, next_seq ─► barograph.a.<station>.<request> ─► Archiver
 //!                                       ◄─ barograph.b.<station>.<session>.<number>
@@ -13,6 +15,9 @@
 //!
 //! The client library connects to the servers through a proxy on the loopback interface, which
 //! replaces messages that the library could not parse.
+//!
+//! A station may publish to no subject of a stream, because servers execute headers of a message
+//! that they did not check. On servers without permissions, each engine writes as an archive does.
 //!
 //! This module uses no JetStream consumers. A client that may create a consumer can make the server
 //! deliver any content to any subject, without regard to permissions. So no station is permitted to
@@ -25,6 +30,7 @@ mod connection_errors;
 mod directory;
 mod directory_writes;
 mod follow;
+mod key_write;
 mod progress;
 mod publish;
 mod replies;
@@ -37,6 +43,8 @@ mod stream_read;
 mod streams;
 mod subject;
 mod watch;
+mod write_limits;
+mod write_request;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -116,12 +124,12 @@ impl NatsConfig {
 ///
 /// It connects in the background, on a thread of its own, and reconnects until it is dropped. While
 /// no server is connected, calls end with [`EngineError::Unavailable`] instead of waiting. An
-/// [`Archiver`] answers `history`, `latest`, `watermark` and `next_seq`; a mesh needs at least one
-/// [`Archiver`].
+/// [`Archiver`] answers `history`, `latest`, `watermark` and `next_seq`, and writes what other
+/// stations append and register; a mesh needs at least one [`Archiver`].
 ///
 /// - [`Engine::append`] itself refuses only records beyond a limit and measurements of another
-///   station. The servers' permissions decide which station writes under which name
-///   ([`EngineError::Denied`]).
+///   station. The servers' permissions and the archives decide which station writes under which
+///   name ([`EngineError::Denied`]).
 /// - [`Engine::subscribe`] reads the stream directly. A reader can make a server copy any part of
 ///   the stream without a limit, so the servers permit this only to archives
 ///   ([`EngineError::Denied`]).

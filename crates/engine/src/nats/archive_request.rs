@@ -1,9 +1,13 @@
 //! Requests to an archive and its responses, as JSON.
 
+use std::time::Duration;
+
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use barograph_forecast::{Name, Quantity, SeriesId};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::connection::json;
 use super::stream_read;
 use super::subject::{self, REQUESTS, RESPONSES};
 use crate::wire::RecordJson;
@@ -22,6 +26,7 @@ pub(super) struct ArchiveRequest {
     pub(super) answer: Option<String>,
     /// Number up to which the archive must have read the stream before it responds. So a station
     /// finds the records that the station itself wrote.
+    #[serde(default)]
     pub(super) after_place: u64,
     /// Creation time of the stream to which `after_place` belongs; `None` for any stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,6 +47,24 @@ pub(super) struct ArchiveRequest {
     pub(super) limit: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cursor: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) registration: Option<RegistrationJson>,
+    /// What the requester writes: records as lines of JSON, or its entry as JSON; empty if the
+    /// entry is to be deleted. The body follows the JSON of the request, after a line feed.
+    #[serde(skip)]
+    pub(super) body: Bytes,
+}
+
+/// The write of a registration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct RegistrationJson {
+    /// Identifier of the registration: letters and digits.
+    pub(super) id: String,
+    /// Lease of the entry, in seconds.
+    pub(super) ttl_s: u64,
+    /// Sequence number of the message to replace; `None` to replace any message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) over: Option<u64>,
 }
 
 impl ArchiveRequest {
@@ -59,7 +82,35 @@ impl ArchiveRequest {
             until_unix_ns: None,
             limit: 0,
             cursor: None,
+            registration: None,
+            body: Bytes::new(),
         }
+    }
+
+    /// A request to store these records of the requester, as lines of JSON.
+    pub(super) fn append(records: Bytes) -> Self {
+        Self { body: records, ..Self::new(APPEND) }
+    }
+
+    /// A request to write this entry of the requester, or to delete the entry if the text is empty.
+    pub(super) fn register(registration: RegistrationJson, entry: Bytes) -> Self {
+        Self { registration: Some(registration), body: entry, ..Self::new(REGISTER) }
+    }
+
+    /// The message of the request.
+    pub(super) fn payload(&self) -> Bytes {
+        let head = json(self);
+        if self.body.is_empty() {
+            return head;
+        }
+        [&head[..], b"\n", &self.body[..]].concat().into()
+    }
+
+    /// Reads the message of a request to write.
+    pub(super) fn read_write(payload: &Bytes) -> serde_json::Result<Self> {
+        let end = payload.iter().position(|&byte| byte == b'\n').unwrap_or(payload.len());
+        let request: Self = serde_json::from_slice(&payload[..end])?;
+        Ok(Self { body: payload.slice(payload.len().min(end + 1)..), ..request })
     }
 
     /// Sets the two tokens at which the response is expected.
@@ -160,35 +211,55 @@ pub(super) struct ArchiveResponseJson<'a> {
     pub(super) next: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<ErrorJson>,
+    /// Whether nothing was written because the key does not have the expected sequence number.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) conflict: bool,
+    /// Whether nothing was written because the servers deny the archive such writes. Servers with
+    /// an older configuration do so, and permit the station to write by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) direct: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ErrorJson {
     kind: String,
     text: String,
+    /// Of a rate limit: time until the limit permits the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
 }
 
 impl ArchiveResponseJson<'_> {
     pub(super) fn with_error(self, error: EngineError) -> Self {
+        let mut wait_ms = None;
         let (kind, text) = match error {
+            EngineError::Throttled { reason, wait } => {
+                wait_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1));
+                ("throttled", reason)
+            }
             EngineError::Unknown(text) => ("unknown", text),
             EngineError::Denied(text) => ("denied", text),
             EngineError::Unavailable(text) => ("unavailable", text),
             EngineError::Corrupt(text) => ("corrupt", text),
             EngineError::TooOld(text) => ("too_old", text),
             EngineError::Invalid(text) => ("invalid", text),
-            error @ (EngineError::TooNew { .. }
-            | EngineError::Lagged { .. }
-            | EngineError::Throttled { .. }) => ("unavailable", error.to_string()),
+            error @ (EngineError::TooNew { .. } | EngineError::Lagged { .. }) => {
+                ("unavailable", error.to_string())
+            }
         };
-        Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
+        Self { error: Some(ErrorJson { kind: kind.into(), text, wait_ms }), ..self }
     }
 
     /// Returns the result of the response, or the error in the response. The result is the number
     /// in the response, if there is a number, and a page, which may be empty.
     pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), EngineError> {
-        if let Some(ErrorJson { kind, text }) = self.error {
+        if let Some(ErrorJson { kind, text, wait_ms }) = self.error {
             return Err(match kind.as_str() {
+                "throttled" => {
+                    let wait = Duration::from_millis(wait_ms.unwrap_or(THROTTLED_MS));
+                    EngineError::Throttled { reason: text, wait }
+                }
+                "unknown" => EngineError::Unknown(text),
                 "denied" => EngineError::Denied(text),
                 "corrupt" => EngineError::Corrupt(text).of_another_archive(),
                 "too_old" => EngineError::TooOld(text),
@@ -314,7 +385,21 @@ pub(super) const LATEST: &str = "latest";
 pub(super) const WATERMARK: &str = "watermark";
 pub(super) const NEXT_SEQ: &str = "next_seq";
 pub(super) const BUCKET: &str = "bucket";
-const KINDS: [&str; 5] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET];
+pub(super) const APPEND: &str = "append";
+pub(super) const REGISTER: &str = "register";
+const KINDS: [&str; 7] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET, APPEND, REGISTER];
+
+/// Returns whether a request of this kind writes.
+pub(super) fn is_write(kind: &str) -> bool {
+    matches!(kind, APPEND | REGISTER)
+}
+
+/// Largest size of a request to write with its headers, in bytes. The servers refuse longer
+/// messages of a station (`payload` in `deploy/nats`).
+pub(super) const WRITE_BYTES_MAX: usize = 20 << 10;
+
+/// Wait after a rate limit without a time, in milliseconds.
+const THROTTLED_MS: u64 = 1000;
 
 /// Largest number of bytes of a token that a requester chooses. The random part of an inbox has 22
 /// bytes.
@@ -365,6 +450,42 @@ mod tests {
         for requester in ["", "*", ">", "a.b", "no?rth"] {
             assert_eq!(response_subject(requester, "a.1"), None, "{requester}");
         }
+    }
+
+    #[test]
+    fn the_errors_of_a_write_keep_their_meaning() {
+        let wait = Duration::from_millis(20);
+        let errors = [
+            EngineError::Unknown("x".into()),
+            EngineError::Denied("x".into()),
+            EngineError::Unavailable("x".into()),
+            EngineError::Invalid("x".into()),
+            EngineError::Throttled { reason: "x".into(), wait },
+        ];
+        for error in errors {
+            let answer = ArchiveResponseJson::default().with_error(error.clone());
+            let sent = serde_json::to_vec(&answer).unwrap();
+            let read = serde_json::from_slice::<ArchiveResponseJson<'_>>(&sent).unwrap().read().unwrap_err();
+            match read {
+                EngineError::Throttled { wait: longer, .. } => assert!(wait <= longer && longer < 2 * wait),
+                read => assert_eq!(read, error),
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_to_write_keeps_its_body() {
+        for body in ["", "{}\n{}\n", "\n"] {
+            let request = ArchiveRequest::append(Bytes::from_static(body.as_bytes()));
+            assert_eq!(ArchiveRequest::read_write(&request.payload()).unwrap().body, body.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_request_to_write_may_lack_the_fields_of_questions() {
+        let sent = Bytes::from_static(b"{\"answer\":\"s.1\"}\n{}");
+        let request = ArchiveRequest::read_write(&sent).unwrap();
+        assert_eq!((request.after_place, &request.body[..]), (0, &b"{}"[..]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod answering;
 mod reading;
+mod writing;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::Nats;
 use super::archive_request::{ArchiveResponseJson, archive_number};
@@ -17,6 +19,7 @@ use super::connection::NatsConnection;
 use super::progress::Progress;
 use super::request_limits::RequestLimits;
 use super::stream_position::StreamPosition;
+use super::write_limits::WriteLimits;
 use crate::{EngineError, Local, TaskStatus};
 
 /// Counters of an archiver since its start.
@@ -66,6 +69,12 @@ struct Shared {
     /// Signals that a request needs records that are not read yet.
     wanted: Notify,
     request_limits: RequestLimits,
+    write_limits: WriteLimits,
+    /// Held while a write for a station creates the streams. After an outage, many writes of
+    /// stations find that the streams are missing.
+    ensuring: tokio::sync::Mutex<()>,
+    /// When the servers last denied this archive a write for a station.
+    denied_at: Mutex<Option<Instant>>,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,
 }
@@ -108,6 +117,9 @@ impl Archiver {
             begun: watch::Sender::new(false),
             wanted: Notify::new(),
             request_limits: RequestLimits::new(),
+            write_limits: WriteLimits::new(),
+            ensuring: tokio::sync::Mutex::default(),
+            denied_at: Mutex::default(),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });

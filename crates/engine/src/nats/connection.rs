@@ -21,6 +21,7 @@ use super::connection_errors::{ConnectionErrors, ErrorReceiver};
 use super::directory_writes::DirectoryWrites;
 use super::replies::Replies;
 use super::sanitizing_proxy::SanitizingProxy;
+use super::write_limits::APPENDS_EACH;
 use super::{NatsConfig, subject};
 use crate::{EngineError, ReadOnly, TaskStatus};
 
@@ -57,6 +58,9 @@ pub(super) struct NatsConnection {
     /// Limits the number of subscriptions for single reads and batches, because the permissions
     /// allow a station only a few subscriptions (`subs` in `deploy/nats`).
     pub(super) inboxes: Semaphore,
+    /// Limits the number of unanswered requests to append, because an archive refuses more of one
+    /// station.
+    pub(super) appends: Semaphore,
     /// Number of the archive that responded last; 0 before the first response.
     pub(super) archive: AtomicU16,
     /// Number of subscriptions with [`StartAt::Now`](crate::StartAt::Now) that have no position
@@ -231,8 +235,8 @@ impl NatsConnection {
         let subject =
             archive_request::subject(&subject::token(self.config.host.as_str()), request.kind, archive);
         let (inbox, headers) = (reply.inbox(), archive_request::headers());
-        let sent =
-            self.client.publish_with_reply_and_headers(subject.clone(), inbox, headers, json(&request)).await;
+        let payload = request.payload();
+        let sent = self.client.publish_with_reply_and_headers(subject.clone(), inbox, headers, payload).await;
         sent.map_err(|error| RequestError::NotSent(error.to_string()))?;
         let deadline = self.config.deadline;
         tokio::select! {
@@ -377,6 +381,7 @@ pub(super) fn run(
             errors,
             renewal: TaskStatus::new("lease_renewal"),
             inboxes: Semaphore::new(INBOXES_MAX),
+            appends: Semaphore::new(APPENDS_EACH),
             is_ready: AtomicBool::new(false),
             is_member: AtomicBool::new(false),
             has_warned_of_replicas: AtomicBool::new(false),
@@ -440,8 +445,8 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
 const INBOXES_MAX: usize = 12;
 
 /// Largest number of unread messages kept for each subscription; further messages are dropped. One
-/// response has at most half of this number. With the longest requests, this number of messages
-/// takes 8 MiB.
+/// response has at most half of this number. Requests to write have at most 20 KiB, so the messages
+/// of one subscription take at most 40 MiB.
 const BUFFERED_MAX: usize = 2048;
 
 /// Longest time that a call waits for a connection. A running server accepts a connection within

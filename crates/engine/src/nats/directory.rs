@@ -1,5 +1,6 @@
 //! Registrations: each station has one key, and the servers drop an entry that is not renewed.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,12 +9,13 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::connection::{NatsConnection, RequestError, read};
+use super::connection::{NatsConnection, RequestError};
 use super::directory_writes::DirectoryWrites;
+use super::key_write::{self, KeyWrite, WriteResult};
 use super::publish::Acknowledgement;
 use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES, ENTRY_BYTES_MAX};
-use super::subject;
+use super::{subject, write_request};
 use crate::{EngineError, Entry, HostId, Lease, LeaseState, wire};
 
 /// Writes the entry, and starts a task that renews it.
@@ -22,22 +24,12 @@ pub(super) async fn register(
     entry: &Entry,
     ttl: Duration,
 ) -> Result<Box<dyn Lease>, EngineError> {
-    entry.check()?;
-    if !(TTL_MIN..=LEASE_MAX).contains(&ttl) {
-        return Err(EngineError::Invalid(format!("a lease lasts {TTL_MIN:?} to {LEASE_MAX:?}, not {ttl:?}")));
-    }
-    let text = wire::entry_text(entry);
-    if text.len() > ENTRY_BYTES_MAX {
-        let bytes = text.len();
-        return Err(EngineError::Invalid(format!(
-            "the entry has {bytes} bytes as JSON, more than {ENTRY_BYTES_MAX}"
-        )));
-    }
+    let text = entry_text(entry, ttl)?;
     let ttl_s = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     let mut registration = Registration {
-        key: key(&entry.host),
+        host: entry.host.clone(),
         id: new_id(&connection),
-        text: text.into(),
+        text,
         ttl_s,
         seq: 0,
         renewed_at: Arc::new(Mutex::new(Some(Instant::now()))),
@@ -56,14 +48,31 @@ pub(super) async fn register(
     Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), renewed_at, _stop: stop }))
 }
 
+/// Checks an entry and its lease, and returns the entry as JSON.
+pub(super) fn entry_text(entry: &Entry, ttl: Duration) -> Result<Bytes, EngineError> {
+    entry.check()?;
+    if !(TTL_MIN..=LEASE_MAX).contains(&ttl) {
+        return Err(EngineError::Invalid(format!("a lease lasts {TTL_MIN:?} to {LEASE_MAX:?}, not {ttl:?}")));
+    }
+    let text = wire::entry_text(entry);
+    if text.len() > ENTRY_BYTES_MAX {
+        let bytes = text.len();
+        return Err(EngineError::Invalid(format!(
+            "the entry has {bytes} bytes as JSON, more than {ENTRY_BYTES_MAX}"
+        )));
+    }
+    Ok(text.into())
+}
+
 /// Writes the removal of `host` to a key that only archives may write, then the mark of this
 /// removal over the entry of `host`. If the station still renews its registration, that
 /// registration ends.
 ///
 /// A station is removed while its own key has the mark of its removal. The mark alone proves
-/// nothing, because the station can write it. The removal alone proves nothing either: when the
-/// station registers again, it overwrites the mark. So if this function ends after the first write,
-/// the station is not removed, and the caller must repeat the removal.
+/// nothing, because with lists of older versions the station can write it. The removal alone proves
+/// nothing either: when the station registers again, its entry replaces the mark. So if this
+/// function ends after the first write, the station is not removed, and the caller must repeat the
+/// removal.
 ///
 /// Two archives may remove a station at the same time. The keys may then have the removal of one
 /// archive and the mark of the other archive, so readers do not compare the identifiers of the two
@@ -76,7 +85,7 @@ pub(super) async fn remove(connection: &NatsConnection, host: &HostId) -> Result
     headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
     for key in [removal_key(host), key(host)] {
         let answer = connection.request(key, Some(headers.clone()), Bytes::new()).await?;
-        let Acknowledgement { error, .. } = read(&answer)?;
+        let Acknowledgement { error, .. } = Acknowledgement::read(&answer)?;
         if let Some(error) = error {
             return Err(EngineError::Unavailable(error.description));
         }
@@ -84,13 +93,13 @@ pub(super) async fn remove(connection: &NatsConnection, host: &HostId) -> Result
     Ok(())
 }
 
-fn key(host: &HostId) -> String {
+pub(super) fn key(host: &HostId) -> String {
     format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()))
 }
 
-/// Key of the removal of `host`. This key differs from the key of the entry: a station may write
-/// its own entry, so the station itself could have written a removal there. No station has a token
-/// that begins like this key.
+/// Key of the removal of `host`. This key differs from the key of the entry: with lists of older
+/// versions a station may write to the key of its entry, so the station itself could have written a
+/// removal there. No station has a token that begins like this key.
 fn removal_key(host: &HostId) -> String {
     format!("{}.{REMOVALS}{}", subject::ENTRIES, subject::token(host.as_str()))
 }
@@ -102,7 +111,7 @@ fn new_id(connection: &NatsConnection) -> String {
 /// Registration of a station under its key.
 struct Registration {
     connection: Arc<NatsConnection>,
-    key: String,
+    host: HostId,
     /// Distinguishes this registration from others of the same host.
     id: String,
     text: Bytes,
@@ -158,17 +167,14 @@ impl Condition {
 /// When the newest stored renewal began; `None` if another registration replaced this registration.
 type RenewedAt = Arc<Mutex<Option<Instant>>>;
 
-enum WriteResult {
-    Stored(u64),
-    /// The key does not have the expected sequence number.
-    Conflict,
-}
-
 /// Content of a key.
 enum KeyContent {
     /// The entry expired while no server could be reached.
     Empty,
+    /// The entry of this registration, at this sequence number.
     Own(u64),
+    /// The deletion of this registration, at this sequence number.
+    OwnDeletion(u64),
     /// A message that is not a registration. No client with permission for this key wrote this
     /// message, so it is overwritten. If a different registration is written just before, the write
     /// overwrites that registration. The holder of that registration detects the loss at its next
@@ -179,20 +185,36 @@ enum KeyContent {
 }
 
 impl Registration {
-    /// Writes the entry over any content of the key.
+    /// Writes the entry over any content of the key. The first writes have a condition: an archive
+    /// that was suspended may execute a write late, and must not replace a later registration.
     async fn begin(&mut self) -> Result<(), EngineError> {
         let began = Instant::now();
         if let Err(error) = streams::ensure(&self.connection).await {
             self.failed(began, &error);
             return Err(error);
         }
-        match self.put(None).await? {
-            WriteResult::Stored(seq) => self.seq = seq,
-            WriteResult::Conflict => {
-                return Err(EngineError::Unavailable("the bucket refused a registration".into()));
+        let mut refusals = 0;
+        loop {
+            let over = if refusals < REFUSALS_MAX { Some(self.newest_seq().await) } else { None };
+            match self.put(over).await? {
+                WriteResult::Stored(seq) => {
+                    self.seq = seq;
+                    return Ok(());
+                }
+                WriteResult::Conflict if over.is_some() => refusals += 1,
+                WriteResult::Conflict => {
+                    return Err(EngineError::Unavailable("the bucket refused a registration".into()));
+                }
             }
+            sleep(RETRY_SOON).await;
         }
-        Ok(())
+    }
+
+    /// Sequence number of the newest message at the key; 0 if there is none, or if the key cannot
+    /// be read. The write then reports the error.
+    async fn newest_seq(&self) -> u64 {
+        let newest = stream_read::last(&self.connection, ENTRIES, &key(&self.host)).await;
+        newest.ok().flatten().map_or(0, |stored| stored.seq)
     }
 
     /// Renews the registration until the registration is stopped or replaced. When the registration
@@ -222,7 +244,7 @@ impl Registration {
                         condition.over = Some(0);
                         RETRY_SOON
                     }
-                    Ok(KeyContent::Own(seq)) => {
+                    Ok(KeyContent::Own(seq) | KeyContent::OwnDeletion(seq)) => {
                         condition.refused(seq);
                         RETRY_SOON
                     }
@@ -234,7 +256,7 @@ impl Registration {
                     }
                     Ok(KeyContent::Other) => {
                         self.set_renewed_at(None);
-                        return tracing::info!(key = %self.key, "another registration replaced this one");
+                        return tracing::info!(host = %self.host, "another registration replaced this one");
                     }
                     Err(_) => RETRY.min(third),
                 },
@@ -257,11 +279,14 @@ impl Registration {
 
     /// Reads the content of the key after a conditional write was refused.
     async fn read_key(&self) -> Result<KeyContent, RequestError> {
-        Ok(match stream_read::last(&self.connection, ENTRIES, &self.key).await? {
+        Ok(match stream_read::last(&self.connection, ENTRIES, &key(&self.host)).await? {
             None => KeyContent::Empty,
             Some(stored) => match Registered::read(&stored) {
                 None => KeyContent::Invalid,
-                Some(registered) if registered.id == self.id => KeyContent::Own(stored.seq),
+                Some(Registered { id, content, .. }) if id == self.id => match content {
+                    Content::Entry(_) => KeyContent::Own(stored.seq),
+                    Content::Operation(_) => KeyContent::OwnDeletion(stored.seq),
+                },
                 Some(_) => KeyContent::Other,
             },
         })
@@ -269,33 +294,28 @@ impl Registration {
 
     /// Deletes the entry. If the deletion fails, the entry expires by itself.
     async fn deregister(&self) {
-        let mut headers = HeaderMap::new();
-        headers.insert(REGISTRATION, self.id.as_str());
-        headers.insert(OPERATION, DELETED);
-        headers.insert(TTL, format!("{TOMBSTONE_S}s"));
-        let mut conditional = headers.clone();
-        conditional.insert(EXPECTED, self.seq.to_string());
-        let answer = self.connection.request(self.key.clone(), Some(conditional), Bytes::new()).await;
-        let refused = answer.is_ok_and(|answer| {
-            read::<Acknowledgement>(&answer).is_ok_and(|acknowledged| acknowledged.error.is_some())
-        });
-        // The refusal may be due to a different write with a condition on this key, as in `renew`.
-        if refused && matches!(self.read_key().await, Ok(KeyContent::Own(_))) {
-            let _ = self.connection.request(self.key.clone(), Some(headers), Bytes::new()).await;
+        let mut condition = Condition::over(self.seq);
+        while let Ok(WriteResult::Conflict) = self.write(None, TOMBSTONE_S, condition.over).await {
+            // The refusal may be due to a different write with a condition on this key, as in
+            // `renew`, or to an earlier attempt of this deletion.
+            match self.read_key().await {
+                Ok(KeyContent::Own(seq)) if condition.over.is_some() => condition.refused(seq),
+                _ => return,
+            }
         }
     }
 
     /// Writes the entry, and records whether the directory accepted it.
-    async fn put(&self, over: Option<u64>) -> Result<WriteResult, RequestError> {
+    async fn put(&self, over: Option<u64>) -> Result<WriteResult, EngineError> {
         let began = Instant::now();
-        let put = self.write(over).await;
+        let put = self.write(Some(&self.text), self.ttl_s, over).await;
         match &put {
             Ok(WriteResult::Stored(_)) => {
                 let ttl = Duration::from_secs(self.ttl_s);
                 self.connection.writes.send_modify(|writes| writes.stored(began, ttl));
             }
             Ok(WriteResult::Conflict) => {}
-            Err(error) => self.failed(began, &error.clone().into()),
+            Err(error) => self.failed(began, error),
         }
         put
     }
@@ -307,19 +327,28 @@ impl Registration {
         }
     }
 
-    async fn write(&self, over: Option<u64>) -> Result<WriteResult, RequestError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(REGISTRATION, self.id.as_str());
-        headers.insert(TTL, format!("{}s", self.ttl_s));
-        if let Some(seq) = over {
-            headers.insert(EXPECTED, seq.to_string());
+    /// Writes the entry `text`, or deletes the entry. A member writes through an archive.
+    async fn write(
+        &self,
+        text: Option<&Bytes>,
+        ttl_s: u64,
+        over: Option<u64>,
+    ) -> Result<WriteResult, EngineError> {
+        let connection = &*self.connection;
+        let write = KeyWrite { id: &self.id, ttl_s, over, text: text.cloned() };
+        if !connection.is_member.load(Ordering::Relaxed) {
+            match key_write::write(connection, &self.host, &write).await {
+                Err(RequestError::Denied(_)) if streams::became_member(connection).await => {}
+                written => return Ok(written?),
+            }
         }
-        let answer = self.connection.request(self.key.clone(), Some(headers), self.text.clone()).await?;
-        let Acknowledgement { seq, error, .. } = read(&answer)?;
-        match error {
-            None => Ok(WriteResult::Stored(seq)),
-            Some(error) if WRONG_SEQ.contains(&error.err_code) => Ok(WriteResult::Conflict),
-            Some(error) => Err(RequestError::NoAnswer(error.description)),
+        if self.host != connection.config.host {
+            let (host, own) = (&self.host, &connection.config.host);
+            return Err(EngineError::Denied(format!("{own} may not register {host}")));
+        }
+        match write_request::register(connection, &write).await? {
+            Some(written) => Ok(written),
+            None => Ok(key_write::write(connection, &self.host, &write).await?),
         }
     }
 }
@@ -442,7 +471,7 @@ impl Lease for NatsLease {
 }
 
 /// Header with the identifier of the registration that wrote an entry.
-const REGISTRATION: &str = "Barograph-Registration";
+pub(super) const REGISTRATION: &str = "Barograph-Registration";
 
 /// Header with the time for which the server keeps a message (ADR-43 of NATS).
 pub(super) const TTL: &str = "Nats-TTL";
@@ -450,27 +479,20 @@ pub(super) const TTL: &str = "Nats-TTL";
 /// Header that requests traces of a message (ADR-41 of NATS). No station writes it.
 const TRACE: &str = "Nats-Trace-Dest";
 
-/// Header with the condition of a write: the server accepts the write only if the key's newest
-/// message has this sequence number.
-const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
-
 /// Prefix of the keys of removals. A token has no `/` ([`subject::token`]).
 const REMOVALS: &str = "removed/";
 
 /// Header that marks a deleted or purged key in a bucket, and its two values (ADR-8 of NATS). At
 /// the key of a removal, the marker means that the station was removed. At the key of an entry,
-/// both values mean that the station left, because a station can write both values at the key of
-/// its own entry.
-const OPERATION: &str = "KV-Operation";
-const DELETED: &str = "DEL";
+/// both values mean that the station left, because with lists of older versions a station can write
+/// both values at the key of its own entry.
+pub(super) const OPERATION: &str = "KV-Operation";
+pub(super) const DELETED: &str = "DEL";
 const PURGED: &str = "PURGE";
 
 /// Time in seconds for which the marker of a station that left is kept: long enough for every watch
 /// to read the marker. After an outage, watches read the whole bucket again.
-const TOMBSTONE_S: u64 = 60;
-
-/// The two codes of the server's error "wrong last sequence".
-const WRONG_SEQ: [u32; 2] = [10071, 10164];
+pub(super) const TOMBSTONE_S: u64 = 60;
 
 /// Shortest lease: the servers count in seconds.
 const TTL_MIN: Duration = Duration::from_secs(1);

@@ -74,6 +74,14 @@ impl DirectoryWrites {
         self.state = State::Failing { since, reason };
     }
 
+    /// Records that this engine's archive begins at `now` to write for other stations. If this
+    /// engine wrote before, other stations perhaps could not write meanwhile.
+    pub(super) fn serves(&mut self, now: Instant) {
+        if let State::Taken { since, .. } = &mut self.state {
+            *since = Some(now);
+        }
+    }
+
     /// Records that a registration of this engine is renewed from now on.
     pub(super) fn begun(&mut self) {
         self.registrations += 1;
@@ -180,6 +188,21 @@ mod tests {
             "requests may hang"
         );
         assert_eq!(writes.lease_end(at(7), TTL, at(70)), LeaseEnd::Lost);
+    }
+
+    #[test]
+    fn stations_may_return_when_an_archive_serves_again() {
+        let began = Instant::now();
+        let at = |seconds: u32| began + seconds * SECOND;
+        let mut writes = DirectoryWrites::new(DEADLINE);
+        writes.serves(at(0));
+        writes.stored(at(1), TTL);
+        writes.stored(at(4), TTL);
+        assert_eq!(writes.lease_end(at(3), TTL, at(4)), LeaseEnd::Lost);
+        writes.serves(at(5));
+        writes.stored(at(7), TTL);
+        assert_eq!(writes.lease_end(at(6), TTL, at(8)), LeaseEnd::UndecidedUntil(at(15)));
+        assert_eq!(writes.lease_end(at(6), TTL, at(15)), LeaseEnd::Lost);
     }
 
     #[test]

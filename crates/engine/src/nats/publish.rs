@@ -3,17 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use async_nats::{HeaderMap, StatusCode};
+use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::archive_request::ArchiveRequest;
 use super::connection::{NatsConnection, RequestError, read};
 use super::stream_read::{self, MESSAGE_ID, message_id};
 use super::streams::{self, RECORD_BYTES_MAX};
-use super::{request_archive, subject};
+use super::{subject, write_request};
 use crate::{EngineError, HostId, Record, wire};
 
 /// A record to be published.
@@ -21,13 +20,16 @@ use crate::{EngineError, HostId, Record, wire};
 pub(super) struct Outgoing {
     subject: String,
     id: String,
-    payload: Bytes,
-    origin: HostId,
-    /// Highest sequence number of the record, or of the numbers that a marker skips.
-    last: u64,
+    pub(super) payload: Bytes,
+    pub(super) origin: HostId,
 }
 
 impl Outgoing {
+    /// The same record under the subject for records that an archive stores for a station.
+    pub(super) fn kept(self) -> Self {
+        Self { subject: subject::kept(&self.origin), ..self }
+    }
+
     /// Returns whether a denial of `subject` concerns this record. The server may have mapped the
     /// record's subject to a different subject.
     fn is_denied_as(&self, subject: &str) -> bool {
@@ -37,13 +39,29 @@ impl Outgoing {
 }
 
 /// Acknowledgement of a publication by the server.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct Acknowledgement {
+    /// Sequence number of the message; 0 if the server refused the message.
     #[serde(default)]
     pub(super) seq: u64,
     #[serde(default)]
     duplicate: bool,
     pub(super) error: Option<streams::ApiError>,
+}
+
+impl Acknowledgement {
+    /// Reads the server's response to a publication. A response without a sequence number and
+    /// without an error does not show whether the message was stored.
+    pub(super) fn read(answer: &Message) -> Result<Self, RequestError> {
+        read::<Self>(answer)?.checked()
+    }
+
+    fn checked(self) -> Result<Self, RequestError> {
+        if self.seq == 0 && self.error.is_none() {
+            return Err(RequestError::NoAnswer("an acknowledgement has no sequence number".into()));
+        }
+        Ok(self)
+    }
 }
 
 /// Converts the batch to messages.
@@ -76,13 +94,12 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, EngineError> {
             id: message_id(record),
             payload: payload.into(),
             origin: record.origin.clone(),
-            last: record.skipped_range().map_or(record.seq, |(_, last)| last),
         })
     };
     batch.iter().map(message).collect()
 }
 
-/// Publishes the messages, and waits for all acknowledgements.
+/// Stores the messages, and waits until all are stored. A member stores them through an archive.
 pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>) -> Result<(), EngineError> {
     if messages.is_empty() {
         return Ok(());
@@ -91,8 +108,28 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
     // Continue after a timeout: a subscription that cannot begin must not delay measurements.
     let _ = timeout(connection.config.deadline, starting.wait_for(|count| *count == 0)).await;
     streams::ensure(connection).await?;
-    let repeated = publish(connection, &messages).await?;
-    let suppressed = suppressed(connection, &messages, repeated).await?;
+    if !connection.is_member.load(Ordering::Relaxed) {
+        match store(connection, &messages).await {
+            Err(EngineError::Denied(_)) if streams::became_member(connection).await => {}
+            stored => return stored.map(|last| connection.acknowledge(last)),
+        }
+    }
+    match write_request::append(connection, &messages).await? {
+        write_request::Written::Stored => Ok(()),
+        write_request::Written::Direct => match store(connection, &messages).await {
+            // The archive and this station are connected to servers with different configurations.
+            Err(EngineError::Denied(what)) => Err(EngineError::Unavailable(what)),
+            stored => stored.map(|last| connection.acknowledge(last)),
+        },
+    }
+}
+
+/// Publishes the messages, and waits for all acknowledgements. Returns the highest sequence number
+/// of the messages in the stream. After the first publication, some messages are stored, so later
+/// errors are [`EngineError::Unknown`].
+pub(super) async fn store(connection: &NatsConnection, messages: &[Outgoing]) -> Result<u64, EngineError> {
+    let Published { last, repeated } = publish(connection, messages).await?;
+    let suppressed = suppressed(connection, messages, repeated).await.map_err(partly_stored)?;
     let renamed = suppressed.into_iter().map(|message| Outgoing {
         id: format!(
             "{}:{}",
@@ -101,29 +138,31 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
         ),
         ..message
     });
-    publish(connection, &renamed.collect::<Vec<_>>()).await.map(drop)
+    let again = publish(connection, &renamed.collect::<Vec<_>>()).await.map_err(partly_stored)?;
+    Ok(last.max(again.last))
+}
+
+/// Error of a batch of which some records may be stored.
+fn partly_stored(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Unknown(why) => EngineError::Unknown(why),
+        error => EngineError::Unknown(error.to_string()),
+    }
 }
 
 /// Returns the messages in `repeated` that the server may have dropped although they are no
 /// repetitions. Publishers choose message identifiers, so a different station may have used the
 /// same identifier.
 ///
-/// A member may not read the stream. So a member assumes that a record was dropped if no archive
-/// has the record yet, and sends the record again. Sending a record again is safe, because an
-/// archive stores each record once.
+/// A member that writes by itself may not read the stream, so all its repeated messages are
+/// returned. Storing a record again is safe, because an archive stores each record once.
 async fn suppressed(
     connection: &NatsConnection,
     messages: &[Outgoing],
     repeated: Vec<(usize, u64)>,
 ) -> Result<Vec<Outgoing>, EngineError> {
-    let Some(&(first, _)) = repeated.first() else { return Ok(Vec::new()) };
     if connection.is_member.load(Ordering::Relaxed) {
-        let origin = &messages[first].origin;
-        let asked = request_archive::request(connection, &ArchiveRequest::watermark(origin)).await;
-        let watermark = asked.and_then(request_archive::ArchiveResponse::into_number).unwrap_or(0);
-        let is_kept = |message: &Outgoing| message.origin == *origin && message.last <= watermark;
-        let repeated = repeated.iter().map(|&(index, _)| &messages[index]);
-        return Ok(repeated.filter(|message| !is_kept(message)).cloned().collect());
+        return Ok(repeated.into_iter().map(|(index, _)| messages[index].clone()).collect());
     }
     stream::iter(repeated)
         .map(|(index, seq)| {
@@ -155,14 +194,20 @@ async fn is_same(connection: &NatsConnection, message: &Outgoing, seq: u64) -> R
     }
 }
 
-/// Publishes in order. Returns the messages that the server reports as repetitions, with their
-/// sequence numbers.
-async fn publish(
-    connection: &NatsConnection,
-    messages: &[Outgoing],
-) -> Result<Vec<(usize, u64)>, EngineError> {
+/// Result of a publication.
+#[derive(Default)]
+struct Published {
+    /// Highest sequence number of the messages in the stream.
+    last: u64,
+    /// Messages that the server reports as repetitions, with their sequence numbers.
+    repeated: Vec<(usize, u64)>,
+}
+
+/// Publishes in order, and waits for all acknowledgements.
+async fn publish(connection: &NatsConnection, messages: &[Outgoing]) -> Result<Published, EngineError> {
+    let mut published = Published::default();
     if messages.is_empty() {
-        return Ok(Vec::new());
+        return Ok(published);
     }
     connection.connect().await?;
     let mut errors = connection.errors();
@@ -171,7 +216,6 @@ async fn publish(
     let _inbox = connection.inboxes.acquire().await;
     let mut answers =
         connection.client.subscribe(format!("{inbox}.*")).await.map_err(|error| nothing_sent(&error))?;
-    let mut repeated = Vec::new();
     let (mut sent, mut done) = (0, 0);
     while done < messages.len() {
         while sent < messages.len() && sent - done < WINDOW {
@@ -179,9 +223,9 @@ async fn publish(
             let mut headers = HeaderMap::new();
             headers.insert(MESSAGE_ID, id);
             let reply = format!("{inbox}.{sent}");
-            let published =
+            let result =
                 connection.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
-            match published {
+            match result {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(nothing_sent(&error)),
                 Err(error) => return Err(EngineError::Unknown(error.to_string())),
@@ -207,17 +251,17 @@ async fn publish(
             connection.is_ready.store(false, Ordering::Relaxed);
             return Err(refused("no server takes records for the stream".into(), messages.len()));
         }
-        let Acknowledgement { seq, duplicate, error } = read(&answer).map_err(failed)?;
+        let Acknowledgement { seq, duplicate, error } = Acknowledgement::read(&answer).map_err(failed)?;
         if let Some(error) = error {
             return Err(refused(error.description, messages.len()));
         }
         if duplicate && index < messages.len() {
-            repeated.push((index, seq));
+            published.repeated.push((index, seq));
         }
-        connection.acknowledge(seq);
+        published.last = published.last.max(seq);
         done += 1;
     }
-    Ok(repeated)
+    Ok(published)
 }
 
 /// Returns the error for a batch of `count` records that the server refused because of `why`. A
@@ -237,3 +281,19 @@ fn failed(error: RequestError) -> EngineError {
 /// cluster syncs every write. The number is small enough that all these publications can be sent
 /// again.
 const WINDOW: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_has_a_number_or_an_error() {
+        let checked = |text| serde_json::from_str::<Acknowledgement>(text).unwrap().checked();
+        for text in ["{}", r#"{"stream":"BAROGRAPH","seq":0}"#] {
+            assert!(matches!(checked(text), Err(RequestError::NoAnswer(_))), "{text}");
+        }
+        assert_eq!(checked(r#"{"seq":7}"#).unwrap().seq, 7);
+        assert!(checked(r#"{"error":{"code":503}}"#).unwrap().error.is_some());
+    }
+}

@@ -10,9 +10,14 @@ use crate::{EngineError, Page, Record};
 
 #[derive(Debug)]
 pub(super) struct ArchiveResponse {
-    number: Option<u64>,
+    pub(super) number: Option<u64>,
     bucket: Option<String>,
     page: Page<Record>,
+    /// Whether nothing was written because of the condition of the write.
+    pub(super) is_conflict: bool,
+    /// Whether nothing was written because the servers deny the archive this write; see
+    /// [`ArchiveResponseJson::direct`].
+    pub(super) is_direct: bool,
 }
 
 impl ArchiveResponse {
@@ -93,6 +98,14 @@ async fn request_once(
     }
 }
 
+/// Reads the response to a request to write.
+pub(super) fn read_written(
+    connection: &NatsConnection,
+    payload: &Bytes,
+) -> Result<ArchiveResponse, EngineError> {
+    read(connection, payload).map_err(EngineError::from)
+}
+
 fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse, ArchiveRequestError> {
     let answer: ArchiveResponseJson<'_> = serde_json::from_slice(payload).map_err(|error| {
         EngineError::Unavailable(format!("cannot read the response of an archive: {error}"))
@@ -103,9 +116,10 @@ fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse,
         connection.found(stream);
     }
     let bucket = answer.bucket.clone();
+    let (is_conflict, is_direct) = (answer.conflict, answer.direct);
     let (number, page) = answer.read().map_err(|error| match other {
         Some(stream) => ArchiveRequestError::OtherStream(stream, error),
         None => ArchiveRequestError::Other(error),
     })?;
-    Ok(ArchiveResponse { number, bucket, page })
+    Ok(ArchiveResponse { number, bucket, page, is_conflict, is_direct })
 }

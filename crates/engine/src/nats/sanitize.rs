@@ -9,6 +9,7 @@
 
 use async_nats::{HeaderName, StatusCode};
 
+use super::archive_request::{self, WRITE_BYTES_MAX};
 use super::directory::TTL;
 use super::subject::REQUESTS;
 
@@ -173,8 +174,10 @@ fn printable(text: &[u8]) -> String {
 /// Returns whether a message is an archive request longer than any that a station sends. Such a
 /// message would take memory until the archive responds.
 fn is_long_question(arguments: &str, bytes: usize) -> bool {
-    let rest = arguments.trim_start().strip_prefix(REQUESTS);
-    bytes > QUESTION_BYTES_MAX && rest.is_some_and(|rest| rest.starts_with('.'))
+    let subject = arguments.trim_start().split(' ').next().unwrap_or_default();
+    let is_request = subject.strip_prefix(REQUESTS).is_some_and(|rest| rest.starts_with('.'));
+    let is_write = archive_request::is_write(archive_request::of_subject(subject).1);
+    is_request && bytes > if is_write { WRITE_BYTES_MAX } else { QUESTION_BYTES_MAX }
 }
 
 fn size(text: &str) -> Result<usize, ProtocolError> {
@@ -193,10 +196,11 @@ fn is_readable(block: &[u8]) -> bool {
     let is_version =
         !version.contains(['\r', '\n']) && (status.is_empty() || status.parse::<StatusCode>().is_ok());
     // The client library appends a line that begins with a space to the value before it. The server
-    // does not, so such a line has no name here.
+    // does not, so such a line has no name here. The client library removes Unicode's white space
+    // around a value, and the server does not.
     let is_header = |line: &str| {
-        let name = line.split_once(':').and_then(|(name, _)| name.parse::<HeaderName>().ok());
-        !line.contains(['\r', '\n']) && name.is_some()
+        let header = line.split_once(':').filter(|(name, _)| name.parse::<HeaderName>().is_ok());
+        !line.contains(['\r', '\n']) && header.is_some_and(|(_, value)| value.trim() == value.trim_ascii())
     };
     is_version && lines.all(|line| line.is_empty() || is_header(line)) && !hides_lifetime(text)
 }
@@ -242,8 +246,8 @@ const TOO_LONG: ProtocolError = ProtocolError("a line longer than any server's")
 /// Longest line: an INFO with the servers of a large cluster.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
 
-/// Largest size of an archive request with its headers, in bytes. A request with three names of 255
-/// bytes, each byte escaped as two, is smaller.
+/// Largest size of a question to an archive with its headers, in bytes. A question with three names
+/// of 255 bytes, each byte escaped as two, is smaller.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
 /// Largest size of a message, in bytes. A message of 64 MiB, the largest `max_payload` of a server,
@@ -414,10 +418,16 @@ mod tests {
             let text = "q".repeat(bytes);
             [
                 format!("MSG barograph.a.watermark 3 _R_.x {bytes}\r\n{text}\r\n"),
+                format!("MSG barograph.a.north.latest 3 {bytes}\r\n{text}\r\n"),
                 format!("HMSG barograph.a.latest.7 3 _R_.x 12 {}\r\nNATS/1.0\r\n\r\n{text}\r\n", 12 + bytes),
             ]
         };
-        let record = format!("MSG barograph.m.x.y.rtt 4 {0}\r\n{1}\r\n", 9000, "r".repeat(9000));
+        let message =
+            |subject: &str, bytes: usize| format!("MSG {subject} 4 {bytes}\r\n{}\r\n", "r".repeat(bytes));
+        let longest = message("barograph.a.north.append", WRITE_BYTES_MAX);
+        let too_long = message("barograph.a.north.register", WRITE_BYTES_MAX + 1);
+        assert_eq!(through(format!("{too_long}{longest}").as_bytes(), &[]), Ok(longest.into_bytes()));
+        let record = message("barograph.m.x.y.rtt", 9000);
         for (question, kept) in question(5000).into_iter().zip(question(4000)) {
             let bytes = [&question, &kept, &record, &question, "PING\r\n"].concat();
             let expected = [&kept, &record, "PING\r\n"].concat();

@@ -200,11 +200,12 @@ impl Stored {
 
     /// Returns whether the message was published to its subject, and not sent there as a response.
     ///
-    /// The server lets each station write only below its own token. But the server also sends
-    /// responses to any subject that a request names, and checks no permission for that. So a
-    /// stored message may be a response with content that the requester chose. The headers show a
-    /// stored response: it has the server's headers twice, or it has no headers at all. So a reader
-    /// must also require a header that only a publisher writes.
+    /// Servers permit archives to publish to the streams, and with lists of older versions each
+    /// station below its own token. But a server also sends responses to any subject that a request
+    /// names, and checks no permission for that. So a stored message may be a response with content
+    /// that the requester chose. The headers show a stored response: it has the server's headers
+    /// twice, or it has no headers at all. So a reader must also require a header that only a
+    /// publisher writes.
     pub(super) fn is_publication(&self) -> bool {
         [SUBJECT, SEQUENCE].into_iter().all(|name| self.headers.get_all(name).count() == 1)
     }

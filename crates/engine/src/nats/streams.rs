@@ -95,6 +95,13 @@ pub(super) async fn ensure(connection: &NatsConnection) -> Result<(), EngineErro
     Ok(())
 }
 
+/// Checks the rights of this engine again after the servers denied a write. Returns whether the
+/// engine has the rights of a member now: the servers' configuration may have changed.
+pub(super) async fn became_member(connection: &NatsConnection) -> bool {
+    connection.is_ready.store(false, Ordering::Relaxed);
+    ensure(connection).await.is_ok() && connection.is_member.load(Ordering::Relaxed)
+}
+
 async fn create(
     connection: &NatsConnection,
     name: &str,
@@ -318,8 +325,7 @@ pub(super) const RECORDS: &str = "BAROGRAPH";
 /// Name of the stream behind the bucket `barograph_dir`.
 pub(super) const ENTRIES: &str = "KV_barograph_dir";
 
-/// Subjects of the bucket's stream. Permissions let a station publish to one key, and an archive to
-/// all keys of the bucket.
+/// Subjects of the bucket's stream. Permissions let only archives publish to the bucket's keys.
 const ENTRIES_SUBJECT: &str = "$KV.>";
 
 /// Largest number of keys: several times the number of stations in the largest intended mesh, so

@@ -53,9 +53,10 @@ pub(super) fn record(series: &SeriesId, origin: &HostId) -> String {
     format!("{RECORDS}.{origin}.{target}.{}", token(series.quantity.as_str()))
 }
 
-/// Subject under which the servers store what a station publishes ([`record`]), in a separate
-/// account. Each station has one subject, so that no station can fill the servers' index of
-/// subjects. The servers search this index if a message has certain headers.
+/// Subject under which an archive stores the records of a station. Each station has one subject, so
+/// that no station can fill the servers' index of subjects. The servers search this index if a
+/// message has certain headers. Older configurations map what a station publishes ([`record`]) to
+/// this subject.
 pub(super) fn kept(origin: &HostId) -> String {
     format!("{KEPT}.{}", token(origin.as_str()))
 }
@@ -63,8 +64,7 @@ pub(super) fn kept(origin: &HostId) -> String {
 /// Prefix of the subjects of records.
 pub(super) const RECORDS: &str = "barograph.m";
 
-/// Prefix of the subjects to which the servers' configuration maps the subjects of records
-/// (`deploy/nats/shared.txt`).
+/// Prefix of the subjects of records that an archive stores for stations.
 pub(super) const KEPT: &str = "barograph.r";
 
 /// Prefix of the keys of registrations, as in any bucket of that name.

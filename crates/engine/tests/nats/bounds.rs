@@ -244,6 +244,10 @@ async fn accounts_limit_the_resources_of_each_member() {
         let claims = &account["nats"];
         if account["name"].as_str().is_some_and(|name| name.starts_with("STATION_")) {
             assert_eq!(claims["limits"]["conn"], 8, "{claims}");
+            let text = claims.to_string();
+            let published =
+                ["$KV.", "barograph.r", "barograph.m"].into_iter().find(|subject| text.contains(subject));
+            assert_eq!(published, None, "a subject of a stream: {claims}");
             stations += 1;
         }
         let exports_of = claims["exports"].as_array().into_iter().flatten();

@@ -12,7 +12,7 @@ use barograph_engine::{Engine, Event, Nats, NatsConfig, Selector, StartAt};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
-use crate::attack::{Attacker, asked};
+use crate::attack::{Attacker, asked, own_subjects};
 use crate::deployed::{
     ARCHIVE, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, certificates, credentials,
     deploy, has_openssl, script, stations,
@@ -144,24 +144,12 @@ async fn the_shipped_configurations_form_a_cluster() {
         reflected_replies::attack(&Attacker::new(&server.url, options).await, server, &north).await;
     }
 
-    // If the replicas of a stream disagree about a header, they stop the stream for ever.
     let attacker = Attacker::new(&servers[0].url, certificate_options(directory.path(), NORTH)).await;
-    if nats.has_vulnerable_replicas() {
-        barograph_sim::report_skipped(
-            "a header that stops replicas: nats-server is 2.14 or newer, and stops",
-        );
-    } else {
-        for subject in ["barograph.m.N.x.rtt", "$KV.barograph_dir.N"] {
-            let mut headers = async_nats::HeaderMap::new();
-            headers.insert("Nats-Expected-Last-Msg-Id", "x");
-            let subject = subject.replace(".N", &format!(".{}", barograph_engine::token(NORTH)));
-            let refused = attacker.ask(subject, Some(headers), String::new()).await;
-            assert!(refused["error"]["code"].is_number(), "{refused}");
-        }
-        server::canary(&north, NORTH, north.next_seq(&name(NORTH)).await.unwrap()).await;
-        let lease = north.register(&crate::values::entry(NORTH), std::time::Duration::from_secs(3)).await;
-        assert!(lease.is_ok(), "{:?}", lease.err());
+    for subject in own_subjects() {
+        attacker.cannot("Publish", &subject).await;
     }
+    let lease = north.register(&entry(NORTH), Duration::from_secs(3)).await;
+    assert!(lease.is_ok(), "{:?}", lease.err());
 
     // Only servers may connect to the routes: the routes refuse the certificates of stations and a
     // server's certificate for clients.
@@ -188,7 +176,7 @@ async fn the_shipped_configurations_form_a_cluster() {
 
 /// A read may name a request subject of an archive as its reply subject. With credentials on
 /// several servers, the server's response then reaches the archive, with the headers of a response
-/// or without headers.
+/// or without headers. The message that is read is one that a station stored with older lists.
 #[tokio::test]
 async fn a_member_cannot_send_requests_as_another_member() {
     let directory = tempfile::tempdir().unwrap();
@@ -213,13 +201,21 @@ async fn a_member_cannot_send_requests_as_another_member() {
         json!({ "origin": ARCHIVE, "after_place": 0, "answer": format!("forged.{number}") }).to_string()
     };
     let (key, victims) = (format!("$KV.barograph_dir.{north}"), format!("barograph.a.{south}.watermark"));
+    let forged = format!("{}\n{}", question(3), barograph_engine::wire::record_text(&record(SOUTH, "x", 1)));
+    let older =
+        options(ARCHIVE).await.custom_inbox_prefix(format!("_INBOX_{}", barograph_engine::token(ARCHIVE)));
+    let older = older.connect(&servers[0].url).await.unwrap();
     for server in &servers {
         let attacker = Attacker::new(&server.url, options(NORTH).await).await;
-        attacker.ask(key.clone(), Some(asked()), question(1)).await;
-        for no_hdr in [false, true, false, true] {
-            let read = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
-            let get = "$JS.API.DIRECT.GET.KV_barograph_dir";
-            attacker.client.publish_with_reply(get, victims.clone(), read.into()).await.unwrap();
+        for (stored, onto) in
+            [(question(1), victims.clone()), (forged.clone(), format!("barograph.a.{south}.append"))]
+        {
+            older.request_with_headers(key.clone(), asked(), stored.into()).await.unwrap();
+            for no_hdr in [false, true, false, true] {
+                let read = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
+                let get = "$JS.API.DIRECT.GET.KV_barograph_dir";
+                attacker.client.publish_with_reply(get, onto.clone(), read.into()).await.unwrap();
+            }
         }
         // The archive answers this request after the requests above. The request is repeated,
         // because a server that has just started may not have the archive's subscription yet, and
@@ -234,6 +230,77 @@ async fn a_member_cannot_send_requests_as_another_member() {
     victim.publish_with_headers(victims, asked(), question(2).into()).await.unwrap();
     let first = tokio::time::timeout(LIMIT, answers.next()).await.unwrap().unwrap();
     assert!(first.subject.ends_with(".2"), "an answer to what was not asked: {first:?}");
+    assert_eq!(archive.next_seq(&name(SOUTH)).await, Ok(1), "a forged record");
+}
+
+/// The servers permit a station to publish to no subject of a stream, so no message of a station
+/// changes a replicated stream.
+#[tokio::test]
+async fn no_header_block_of_a_member_changes_a_replicated_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() || !has_openssl() {
+        return;
+    }
+    let servers = with_credentials(directory.path(), &own_address(6));
+    let config = |host: &str| with_credentials_of(directory.path(), &servers, host);
+    let archive = Arc::new(Nats::new(config(ARCHIVE)).unwrap());
+    let files = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, files.path());
+    server::canary(&*archive, ARCHIVE, 1).await;
+    let [south, north_station] = [SOUTH, NORTH].map(|host| Nats::new(config(host)).unwrap());
+    south.append(&(1..=20).map(|seq| record(SOUTH, "x", seq)).collect::<Vec<_>>()).await.unwrap();
+    let _lease = south.register(&entry(SOUTH), Duration::from_secs(300)).await.unwrap();
+
+    let [north, victim] = [NORTH, SOUTH].map(barograph_engine::token);
+    let hidden = |name: &str, rest: &str| {
+        let [info, first] = ["Nats-Request-Info", name].map(|name| format!("{name}{name}"));
+        format!("NATS/1.0 {info}\r\nNats-Request-Info: {first}\r\n{name}: {rest}\r\n\r\n")
+    };
+    let blocks = [
+        hidden("Nats-Rollup", "all"),
+        hidden("Nats-Rollup", "sub"),
+        hidden("Nats-Schedule-Next", &format!("purge\r\nNats-Scheduler: $KV.barograph_dir.{victim}")),
+        hidden("Nats-TTL", "x"),
+    ];
+    let subjects: Vec<String> = own_subjects()
+        .into_iter()
+        .chain(["append", "register", "latest"].map(|kind| format!("barograph.a.{north}.{kind}")))
+        .chain(["barograph.g.KV_barograph_dir".to_owned()])
+        .collect();
+    for server in &servers {
+        let mut member = Member::new(server, Some((directory.path(), NORTH)));
+        for block in &blocks {
+            for subject in &subjects {
+                let message =
+                    format!("HPUB {subject} {} {}\r\n{block}{{}}\r\n", block.len(), block.len() + 2);
+                member.send(message.as_bytes()).expect("the server takes it");
+            }
+        }
+    }
+    // The servers process these messages after the messages of the attack.
+    server::canary(&north_station, NORTH, 1).await;
+    for server in &servers {
+        eventually("all records on each server", async || {
+            let text = reflected_replies::monitoring(server, "/jsz?accounts=1&streams=1");
+            let all: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let accounts = all["account_details"].as_array()?;
+            let mut streams =
+                accounts.iter().filter_map(|account| account["stream_detail"].as_array()).flatten();
+            let records = streams.find(|stream| stream["name"] == "BAROGRAPH")?;
+            let state = &records["state"];
+            assert_eq!(state["first_seq"], 1, "{state}");
+            (state["messages"] == 22).then_some(())
+        })
+        .await;
+    }
+    let mut events = archive.watch(&name("local"));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
+    let refused: usize = (0..3)
+        .map(|index| {
+            server::log_of(&directory.path().join(format!("n{index}"))).matches("Publish Violation").count()
+        })
+        .sum();
+    assert!(refused >= servers.len() * blocks.len() * own_subjects().len(), "{refused} refused");
 }
 
 /// A header block without its last line requests a trace only after a server has appended headers
@@ -266,19 +333,14 @@ async fn a_message_trace_cannot_become_an_entry_of_another_station() {
     let [north, victim] = [NORTH, SOUTH].map(barograph_engine::token);
     let keys = format!("$KV.barograph_dir.{victim}");
     for server in &servers {
-        let mut member = Member::new(server, Some(directory.path()));
+        let mut member = Member::new(server, Some((directory.path(), NORTH)));
         for onto in [
             &keys,
             &format!("{keys}.x"),
             "$JS.API.STREAM.LEADER.STEPDOWN.BAROGRAPH",
             "$JS.API.STREAM.LEADER.STEPDOWN.KV_barograph_dir",
         ] {
-            for subject in [
-                "$KV.barograph_dir.N",
-                "barograph.m.N.x.y",
-                "barograph.a.N.latest",
-                "barograph.g.KV_barograph_dir",
-            ] {
+            for subject in ["barograph.a.N.append", "barograph.a.N.latest", "barograph.g.KV_barograph_dir"] {
                 let subject = subject.replace(".N", &format!(".{north}"));
                 // JetStream treats a payload that is no JSON as an empty request.
                 let block = format!(
@@ -303,6 +365,7 @@ async fn a_message_trace_cannot_become_an_entry_of_another_station() {
 }
 
 /// If one server reads a stored trace-only message from a different server, the message is dropped.
+/// With older lists, stations could store such messages.
 /// All other messages are still read, and a station that dies is still reported as lost.
 #[tokio::test]
 async fn undeliverable_messages_do_not_block_readers() {
@@ -338,13 +401,13 @@ async fn undeliverable_messages_do_not_block_readers() {
 
     let north = barograph_engine::token(NORTH);
     let mut attackers: Vec<_> =
-        servers.iter().map(|server| Member::new(server, Some(directory.path()))).collect();
+        servers.iter().map(|server| Member::new(server, Some((directory.path(), ARCHIVE)))).collect();
     let trace_only = |subject: &str| {
         let block =
             "NATS/1.0\r\nNats-Trace-Dest: x\r\nNats-Trace-Only: true\r\nNats-Trace-Dest: trace disabled\r\n";
         format!("HPUB {subject} {} {}\r\n{block}{{}}\r\n", block.len(), block.len() + 2)
     };
-    let record_of_north = trace_only(&format!("barograph.m.{north}.x.y"));
+    let record_of_north = trace_only(&format!("barograph.r.{north}"));
     let messages = trace_only(&format!("$KV.barograph_dir.{north}")) + &record_of_north;
     let mut attack = || {
         for attacker in &mut attackers {
@@ -355,7 +418,9 @@ async fn undeliverable_messages_do_not_block_readers() {
     // Send more consecutive messages than the 1000 that one read returns.
     let burst = record_of_north.repeat(1200);
     for server in &servers {
-        Member::new(server, Some(directory.path())).send(burst.as_bytes()).expect("the server takes it");
+        Member::new(server, Some((directory.path(), ARCHIVE)))
+            .send(burst.as_bytes())
+            .expect("the server takes it");
     }
     for (_, archiver, ..) in &archives {
         eventually("the burst", async || (archiver.statistics().discarded >= 1200).then_some(())).await;
@@ -444,7 +509,7 @@ fn member_with(
     let routes: Vec<String> = ports.iter().map(|[_, route]| format!("nats://{address}:{route}")).collect();
     let store = own.join("jetstream");
     let text = format!(
-        "server_name: n{index}\nlisten: {address}:{client}\n\
+        "server_name: n{index}\nlisten: {address}:{client}\nhttp: 127.0.0.1:-1\n\
          jetstream {{ store_dir: {store:?}, sync_interval: always }}\n\
          cluster {{ name: T, listen: {address}:{route}, routes: [{}]\n{permissions} }}\n{accounts}",
         routes.join(", ")

@@ -87,16 +87,13 @@ pub(crate) fn stations(directory: &Path, names: &[&str]) -> String {
 /// of their own.
 pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
     let user = |(index, host): (usize, &&str)| {
-        let role = if index == 0 { "archive" } else { "station" };
-        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
-        let template = template
-            .replace("barograph.r.{{name()}}", "barograph.m.{{name()}}.*.*")
-            .replace("{{name()}}", &token(host))
-            .replace("barograph.g.", "$JS.API.DIRECT.GET.");
-        let mut permissions = without_answers(&template);
+        let mut permissions = older_permissions(index == 0, host, "barograph.m.{{name()}}.*.*");
         let of_streams = ["STREAM.INFO.BAROGRAPH", "STREAM.INFO.KV_barograph_dir", "DIRECT.GET.BAROGRAPH"];
         let allowed = permissions["pub"]["allow"].as_array_mut().unwrap();
         allowed.extend(of_streams.map(|call| format!("$JS.API.{call}").into()));
+        for subject in allowed {
+            *subject = subject.as_str().unwrap().replace("barograph.g.", "$JS.API.DIRECT.GET.").into();
+        }
         let bounds = permissions.as_object_mut().unwrap();
         bounds.retain(|key, _| key == "pub" || key == "sub");
         if index == 0 {
@@ -112,9 +109,7 @@ pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
 /// account and requests to archives were requests to a service.
 pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
     let user = |(index, host): (usize, &&str)| {
-        let role = if index == 0 { "archive" } else { "station" };
-        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
-        let mut permissions = without_answers(&template.replace("{{name()}}", &token(host)));
+        let mut permissions = older_permissions(index == 0, host, "barograph.r.{{name()}}");
         permissions.as_object_mut().unwrap().retain(|key, _| key == "pub" || key == "sub");
         if index == 0 {
             permissions["allow_responses"] = true.into();
@@ -142,13 +137,48 @@ pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
     format!("accounts {{ BAROGRAPH {{ {streams} }}, STATIONS {{ {stations} }} }}\n")
 }
 
-/// Permissions of a current template without the subjects of responses, which older lists do not
-/// have.
-fn without_answers(template: &str) -> Value {
-    let mut permissions: Value = serde_json::from_str(template).unwrap();
+/// Returns the list of stations that the script of the previous version made: stations have
+/// accounts of their own, and publish to the streams.
+pub(crate) fn stations_that_publish(directory: &Path, names: &[&str]) -> String {
+    let mut text = stations(directory, names).replace("\"barograph.r.*\", ", "");
+    let given = ["barograph.r.*", "$KV.barograph_dir.*"]
+        .map(|subject| format!("{{ service: \"{subject}\", response: Singleton, threshold: \"5s\" }}\n"));
+    text = text.replacen("exports: [\n", &format!("exports: [\n{}", given.concat()), 1);
+    for host in &names[1..] {
+        let token = token(host);
+        let own = [format!("barograph.r.{token}"), format!("$KV.barograph_dir.{token}")];
+        let asked = format!("\"barograph.g.KV_barograph_dir\", \"barograph.a.{token}.*\"");
+        text = text.replace(&asked, &format!("\"{}\", {asked}", own.join("\", \"")));
+        let taken =
+            own.map(|subject| format!("{{ service: {{ account: BAROGRAPH, subject: \"{subject}\" }} }}\n"));
+        let answers = format!("{{ stream: {{ account: BAROGRAPH, subject: \"barograph.b.{token}.*.*\" }} }}");
+        let mapped = "], mappings: {";
+        let of_records = format!("{mapped}\n\"barograph.m.{token}.*.*\": \"barograph.r.{token}\"");
+        let (before, station) = text.split_once(&answers).unwrap();
+        let station = station.replacen(mapped, &of_records, 1);
+        text = format!("{before}{answers}\n{}{station}", taken.concat());
+    }
+    text
+}
+
+/// Permissions of an older list, which does not have the subjects of responses: stations publish
+/// their records to `records` and their entries to the directory, and archives write no records of
+/// stations.
+fn older_permissions(is_archive: bool, host: &str, records: &str) -> Value {
+    let role = if is_archive { "archive" } else { "station" };
+    let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+    let mut permissions: Value = serde_json::from_str(&template.replace("{{name()}}", &token(host))).unwrap();
     for kind in ["pub", "sub"] {
         let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
-        allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
+        allowed.retain(|subject| {
+            let subject = subject.as_str().unwrap();
+            !subject.starts_with("barograph.b.") && subject != "barograph.r.*"
+        });
+    }
+    if !is_archive {
+        let own = [records, "$KV.barograph_dir.{{name()}}"]
+            .map(|subject| subject.replace("{{name()}}", &token(host)));
+        permissions["pub"]["allow"].as_array_mut().unwrap().extend(own.map(Value::from));
     }
     permissions
 }

@@ -3,12 +3,14 @@
 //! Every test starts servers of its own. Without `nats-server`, each test reports that and passes.
 #![allow(clippy::unwrap_used)]
 
+mod archive_writes;
 mod attack;
 mod bounds;
 mod cluster;
 mod deployed;
 mod implausible_values;
 mod malformed_headers;
+mod member_writes;
 mod outage;
 mod permissions;
 mod proxy;

@@ -157,23 +157,36 @@ async fn an_entry_with_a_lease_behind_a_bare_line_feed_is_no_registration() {
     }
 }
 
-/// Sends every block to every subject that the north may write. Returns the number of accepted
+/// Sends every block to every subject that the north may write, and to the streams in the archive's
+/// name: with older lists, a station could store such messages. Returns the number of accepted
 /// messages.
 fn flood(directory: &Path, server: &NatsServer) -> usize {
-    let north = token(NORTH);
-    let text = r#"{"origin":"north"}"#;
-    let subjects: [&[u8]; 7] = [
-        format!("barograph.m.{north}.x.rtt").leak().as_bytes(),
-        format!("$KV.barograph_dir.{north}").leak().as_bytes(),
-        format!("barograph.a.{north}.watermark").leak().as_bytes(),
-        &[b"barograph.m.", north.as_bytes(), b".\xff\xfe.rtt"].concat(),
-        &[b"barograph.m.", north.as_bytes(), ".\u{2003}\u{85}.rtt".as_bytes()].concat(),
-        &[b"barograph.a.", north.as_bytes(), b".\xff"].concat(),
-        &[b"barograph.a.", north.as_bytes(), ".\u{2003}\u{85}".as_bytes()].concat(),
+    let (north, archive) = (token(NORTH), token(ARCHIVE));
+    let subjects: [(&str, Vec<u8>); 9] = [
+        (ARCHIVE, format!("barograph.r.{north}").into()),
+        (ARCHIVE, format!("$KV.barograph_dir.{north}").into()),
+        (ARCHIVE, [b"barograph.m.", archive.as_bytes(), b".\xff\xfe.rtt"].concat()),
+        (ARCHIVE, format!("barograph.m.{archive}.\u{2003}\u{85}.rtt").into()),
+        (NORTH, format!("barograph.a.{north}.watermark").into()),
+        (NORTH, format!("barograph.a.{north}.append").into()),
+        (NORTH, format!("barograph.a.{north}.register").into()),
+        (NORTH, [b"barograph.a.", north.as_bytes(), b".\xff"].concat()),
+        (NORTH, format!("barograph.a.{north}.\u{2003}\u{85}").into()),
     ];
-    let reply = format!("_INBOX_{north}.x");
+    [ARCHIVE, NORTH]
+        .into_iter()
+        .map(|host| {
+            let own = subjects.iter().filter(|(holder, _)| *holder == host);
+            flood_as(directory, server, host, &own.map(|(_, subject)| &subject[..]).collect::<Vec<_>>())
+        })
+        .sum()
+}
+
+fn flood_as(directory: &Path, server: &NatsServer, host: &str, subjects: &[&[u8]]) -> usize {
+    let text = r#"{"origin":"north"}"#;
+    let reply = format!("_INBOX_{}.x", token(host));
     let mut taken = 0;
-    let mut member = Member::new(server, Some(directory));
+    let mut member = Member::new(server, Some((directory, host)));
     for (block, claimed) in blocks() {
         for (subject, reply) in subjects.iter().flat_map(|subject| {
             [(subject, reply.as_bytes().to_vec()), (subject, [reply.as_bytes(), b".\xff\xc2\x85"].concat())]
@@ -185,7 +198,7 @@ fn flood(directory: &Path, server: &NatsServer) -> usize {
             match member.send(&message) {
                 Some(()) => taken += 1,
                 // The server refused the message and closed the connection.
-                None => member = Member::new(server, Some(directory)),
+                None => member = Member::new(server, Some((directory, host))),
             }
         }
     }
@@ -242,12 +255,12 @@ fn blocks() -> Vec<(Vec<u8>, usize)> {
     sized
 }
 
-/// The north's connection as plain bytes.
+/// A station's connection as plain bytes.
 pub(crate) struct Member(BufReader<TcpStream>);
 
 impl Member {
-    /// Connects with the credentials in `directory`; `None` = no credentials.
-    pub(crate) fn new(server: &NatsServer, directory: Option<&Path>) -> Self {
+    /// Connects with the credentials of a station in a directory; `None` = no credentials.
+    pub(crate) fn new(server: &NatsServer, credentials: Option<(&Path, &str)>) -> Self {
         let stream = TcpStream::connect(server.address()).expect("the server lives");
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut member = Self(BufReader::new(stream));
@@ -257,11 +270,11 @@ impl Member {
             "verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1,
             "lang": "none", "version": "0",
         });
-        if let Some(directory) = directory {
+        if let Some((directory, host)) = credentials {
             let info: serde_json::Value = serde_json::from_str(info.strip_prefix("INFO ").unwrap()).unwrap();
-            let credentials = std::fs::read_to_string(deployed::credentials(directory, NORTH)).unwrap();
+            let credentials = std::fs::read_to_string(deployed::credentials(directory, host)).unwrap();
             connect["jwt"] = credentials.lines().nth(1).into();
-            connect["sig"] = sign(directory, info["nonce"].as_str().unwrap()).into();
+            connect["sig"] = sign(directory, host, info["nonce"].as_str().unwrap()).into();
         }
         member.send(format!("CONNECT {connect}\r\n").as_bytes()).expect("it is let in");
         member
@@ -282,12 +295,12 @@ impl Member {
     }
 }
 
-/// Signature of the server's nonce by the station `NORTH`.
-fn sign(directory: &Path, nonce: &str) -> String {
+/// Signature of the server's nonce by the station `host`.
+fn sign(directory: &Path, host: &str, nonce: &str) -> String {
     std::fs::write(directory.join("nonce"), nonce).unwrap();
     let line = format!(
         "openssl pkeyutl -sign -rawin -inkey accounts.keys/user.{} -in nonce | basenc --base64url -w0 | tr -d =",
-        token(NORTH)
+        token(host)
     );
     let signed = Command::new("sh")
         .args(["-c", &line])

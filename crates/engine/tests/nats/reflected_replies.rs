@@ -6,13 +6,13 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use async_nats::HeaderMap;
-use barograph_engine::{Engine as _, Nats, token};
+use barograph_engine::{Engine as _, Nats, token, wire};
 use serde_json::{Value, json};
 
 use crate::attack::{Attacker, asked};
 use crate::deployed::NORTH;
 use crate::server::{self, LIMIT, NatsServer};
-use crate::values::{eventually, name};
+use crate::values::{entry, eventually, name};
 
 /// State of a server's JetStream in its monitoring: streams with their configuration, consumers,
 /// accounts.
@@ -111,37 +111,51 @@ fn targets() -> Vec<(String, Value)> {
     targets
 }
 
-/// Runs the attack, which must have no effect.
+/// Runs the attack of a station that publishes to no stream; the attack must have no effect.
 pub(crate) async fn attack(attacker: &Attacker, server: &NatsServer, attackers: &Nats) {
     let before = Inventory::of(server);
-    reflect(attacker, &before, &targets(), |target, is_stored| {
-        assert!(is_stored, "after an answer onto {target} nothing is stored any more");
+    let north = token(NORTH);
+    let registration = json!({ "registration": { "id": "x", "ttl_s": 300 } });
+    // A station chooses some of the text of its entry.
+    let stored = wire::entry_text(&entry(NORTH));
+    eventually("an entry", async || {
+        attacker.write("register", registration.clone(), &stored).await["number"].as_u64()
     })
     .await;
+    let questions = ["watermark", "append", "register"].map(|kind| format!("barograph.a.{north}.{kind}"));
+    for (target, content) in &targets() {
+        for headers in before.accounts().iter().flat_map(|account| forged(account, target)) {
+            for subject in questions.iter().map(String::as_str).chain(["barograph.g.KV_barograph_dir"]) {
+                let (subject, reply) = (subject.to_owned(), target.clone());
+                let content = content.to_string().into();
+                let sent =
+                    attacker.client.publish_with_reply_and_headers(subject, reply, headers.clone(), content);
+                sent.await.unwrap();
+            }
+        }
+        let key = format!("$KV.barograph_dir.{north}");
+        read_onto(attacker, "KV_barograph_dir", &key, target).await;
+        answer_onto(attacker, &questions, target, content).await;
+        attacker.client.flush().await.unwrap();
+    }
     // The server processes earlier requests before this request.
-    let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
+    let seq = eventually("a number", async || attackers.next_seq(&name(NORTH)).await.ok()).await;
     server::canary(attackers, NORTH, seq).await;
     assert_eq!(Inventory::of(server), before);
 }
 
-/// Runs the same attack on a server where stations share the account of the streams, as in older
+/// Runs the attack on a server where stations share the account of the streams, as in older
 /// versions. There the attack deletes a stream, which shows that the attack itself works.
 pub(crate) async fn control(attacker: &Attacker, server: &NatsServer) {
     let before = Inventory::of(server);
     let deletes = targets().into_iter().filter(|(target, _)| target.starts_with("$JS.API.STREAM.DELETE."));
-    reflect(attacker, &before, &deletes.collect::<Vec<_>>(), |_, _| {}).await;
+    reflect(attacker, &before, &deletes.collect::<Vec<_>>()).await;
     eventually("a stream less", async || (Inventory::of(server).0.len() < before.0.len()).then_some(()))
         .await;
 }
 
 /// Makes the server respond to each of these subjects with content that the attacker stored before.
-/// Calls `check` for each subject; the second argument is true if the content was stored.
-async fn reflect(
-    attacker: &Attacker,
-    before: &Inventory,
-    targets: &[(String, Value)],
-    check: impl Fn(&str, bool),
-) {
+async fn reflect(attacker: &Attacker, before: &Inventory, targets: &[(String, Value)]) {
     let own = [
         (format!("$KV.barograph_dir.{}", token(NORTH)), "KV_barograph_dir"),
         (format!("barograph.m.{}.x.rtt", token(NORTH)), "BAROGRAPH"),
@@ -155,28 +169,40 @@ async fn reflect(
                     // to the reply subject.
                     attacker.client.publish_with_headers(key.clone(), headers, content.into()).await.unwrap();
                 } else {
+                    // There is no answer after the attack has deleted the stream.
                     let stored = attacker.client.request_with_headers(key.clone(), headers, content.into());
-                    check(target, stored.await.is_ok());
+                    let _ = stored.await;
                 }
-                let get = format!("$JS.API.DIRECT.GET.{stream}");
-                for question in [json!({ "last_by_subj": key }), json!({ "multi_last": [key] })] {
-                    let question = question.to_string().into();
-                    attacker.client.publish_with_reply(get.clone(), target.clone(), question).await.unwrap();
-                }
+                read_onto(attacker, stream, key, target).await;
                 attacker.client.flush().await.unwrap();
             }
         }
-        // Make the server send its response to a publication, and a response about a stream, to
-        // this subject.
-        let question = format!("barograph.a.{}.watermark", token(NORTH));
-        for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", &question] {
-            let content = content.to_string().into();
-            attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
-        }
-        // Make an archive respond to these subjects. An archive may publish to all of them.
+        answer_onto(attacker, &[own[0].0.clone()], target, content).await;
+    }
+}
+
+/// Requests the stored message of `key` with `target` as the reply subject.
+async fn read_onto(attacker: &Attacker, stream: &str, key: &str, target: &str) {
+    let get = format!("$JS.API.DIRECT.GET.{stream}");
+    for question in [json!({ "last_by_subj": key }), json!({ "multi_last": [key] })] {
+        let (get, target) = (get.clone(), target.to_owned());
+        let sent = attacker.client.publish_with_reply(get, target, question.to_string().into());
+        sent.await.unwrap();
+    }
+}
+
+/// Makes the server send its response to a publication, and a response about a stream, to `target`.
+/// Then makes an archive respond to this subject. An archive may publish to all of them.
+async fn answer_onto(attacker: &Attacker, asked_subjects: &[String], target: &str, content: &Value) {
+    let info = "$JS.API.STREAM.INFO.BAROGRAPH".to_owned();
+    for subject in asked_subjects.iter().chain([&info]) {
+        let content = content.to_string().into();
+        attacker.client.publish_with_reply(subject.clone(), target.to_owned(), content).await.unwrap();
+    }
+    for kind in ["watermark", "append"] {
         for answer in ["s.1", target, &format!("s.1.{target}"), "*.>", ">", "s.*", ""] {
             let content = json!({ "after_place": 0, "origin": NORTH, "answer": answer }).to_string();
-            let (subject, reply) = (question.clone(), target.clone());
+            let (subject, reply) = (format!("barograph.a.{}.{kind}", token(NORTH)), target.to_owned());
             let sent =
                 attacker.client.publish_with_reply_and_headers(subject, reply, asked(), content.into());
             sent.await.unwrap();

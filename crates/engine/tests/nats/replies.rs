@@ -19,7 +19,7 @@ use crate::server::{self, NatsServer};
 async fn a_member_with_a_certificate_cannot_take_responses_of_another_member() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations) else { return };
-    let answered = attack_by_certificate(directory.path(), &server).await;
+    let answered = attack_by_certificate(directory.path(), &server, &reads).await;
     assert_eq!(answered, ASKED, "answers to another member");
 }
 
@@ -29,7 +29,7 @@ async fn a_member_with_a_certificate_cannot_take_responses_of_another_member() {
 async fn responses_can_be_taken_in_a_shared_account() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
-    let answered = attack_by_certificate(directory.path(), &server).await;
+    let answered = attack_by_certificate(directory.path(), &server, &reads).await;
     assert!(answered < ASKED, "{answered} of {ASKED} answers");
 }
 
@@ -49,13 +49,21 @@ async fn a_member_with_credentials_cannot_take_responses_of_another_member() {
         ConnectOptions::with_credentials_file(credentials(directory.path(), host)).await.unwrap()
     };
     let archive = by_credentials(directory.path(), &server, ARCHIVE);
-    let answered = attack(&server, archive, options(NORTH).await, options(SOUTH).await).await;
+    let answered = attack(&server, archive, options(NORTH).await, options(SOUTH).await, &reads).await;
     assert_eq!(answered, ASKED, "answers to another member");
 }
 
-async fn attack_by_certificate(directory: &Path, server: &NatsServer) -> usize {
+async fn attack_by_certificate(directory: &Path, server: &NatsServer, subjects: Subjects<'_>) -> usize {
     let options = |host| certificate_options(directory, host);
-    attack(server, by_certificate(directory, server, ARCHIVE), options(NORTH), options(SOUTH)).await
+    attack(server, by_certificate(directory, server, ARCHIVE), options(NORTH), options(SOUTH), subjects).await
+}
+
+/// Two subjects at which a server answers requests of the station with this token.
+type Subjects<'a> = &'a dyn Fn(&str) -> [String; 2];
+
+/// A station may only read the directory, by two names.
+fn reads(_: &str) -> [String; 2] {
+    ["barograph.g.KV_barograph_dir".into(), "$JS.API.DIRECT.GET.KV_barograph_dir".into()]
 }
 
 /// Runs the attack: the attacker's reply subjects match the reply subjects of the victim. Returns
@@ -65,6 +73,7 @@ async fn attack(
     archive: NatsConfig,
     attacker: ConnectOptions,
     victim: ConnectOptions,
+    subjects: Subjects<'_>,
 ) -> usize {
     let archive = Arc::new(Nats::new(archive).unwrap());
     let local = tempfile::tempdir().unwrap();
@@ -76,14 +85,14 @@ async fn attack(
     let victim = victim.connect(&server.url).await.unwrap();
     let mut answered = 0;
     for reply in [">".to_owned(), format!("{inboxes}.>")] {
-        for subject in ["barograph.r", "$KV.barograph_dir"] {
-            // The attacker writes before and after the victim's requests, so that these are in the
-            // middle of the queue.
-            write_with_reply(&attacker, subject, &reply).await;
-            let asked = (0..BATCH).map(|_| victim.request(format!("{subject}.{}", token(SOUTH)), "".into()));
+        for (own, victims) in subjects(&token(NORTH)).into_iter().zip(subjects(&token(SOUTH))) {
+            // The attacker sends requests before and after the victim's requests, so that these are
+            // in the middle of the queue.
+            request_with_reply(&attacker, &own, &reply).await;
+            let asked = (0..BATCH).map(|_| victim.request(victims.clone(), "".into()));
             let (answers, ()) = futures_util::future::join(
                 futures_util::future::join_all(asked),
-                write_with_reply(&attacker, subject, &reply),
+                request_with_reply(&attacker, &own, &reply),
             )
             .await;
             let in_time = answers.into_iter().filter(|answer| answer.is_ok()).count();
@@ -96,15 +105,14 @@ async fn attack(
     answered
 }
 
-async fn write_with_reply(attacker: &Client, subject: &str, reply: &str) {
+async fn request_with_reply(attacker: &Client, subject: &str, reply: &str) {
     for _ in 0..FLOOD {
-        let subject = format!("{subject}.{}", token(NORTH));
-        attacker.publish_with_reply(subject, reply.to_owned(), "".into()).await.unwrap();
+        attacker.publish_with_reply(subject.to_owned(), reply.to_owned(), "".into()).await.unwrap();
     }
     attacker.flush().await.unwrap();
 }
 
-/// Number of requests of the victim for each pair of a reply subject of the attacker and a stream.
+/// Number of requests of the victim for each reply subject of the attacker and each subject.
 const BATCH: usize = 20;
 const ASKED: usize = 4 * BATCH;
 

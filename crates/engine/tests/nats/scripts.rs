@@ -2,11 +2,16 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use barograph_engine::token;
+use barograph_engine::{Nats, token};
 
-use crate::deployed::{ARCHIVE, NORTH, SOUTH, certificates, deploy, has_openssl, refused, script, stations};
+use crate::deployed::{
+    ARCHIVE, NORTH, SOUTH, by_certificate, certificates, deploy, has_openssl, refused, script, single,
+    stations, with_certificates,
+};
 use crate::server;
+use crate::values::eventually;
 
 #[test]
 fn scripts_and_stations_agree_on_tokens() {
@@ -27,6 +32,8 @@ fn scripts_refuse_invalid_names() {
     for name in ["", "x/CN=y", "../x", "x,DNS:y", "x\nDNS:y", "x\"}", "x y", "$(x)", "ä", "x;y"] {
         for arguments in [
             &["token", name][..],
+            &["stations", name],
+            &["stations", &format!("{ARCHIVE},{name}")],
             &["stations", NORTH, name],
             &["certificates", "station", name],
             &["certificates", "server", name, "localhost"],
@@ -87,6 +94,35 @@ fn a_failed_change_of_accounts_changes_no_file() {
     assert!(!directory.path().join(format!("{SOUTH}.creds")).exists());
 }
 
+/// A station becomes the second archive at a reload. When the first archive is gone, stations write
+/// through the second one.
+#[tokio::test]
+async fn a_mesh_with_certificates_gets_a_second_archive() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &stations) else { return };
+    let nats = |host| Arc::new(Nats::new(by_certificate(directory.path(), &server, host)).unwrap());
+    let [first_files, second_files] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (first, south) = (nats(ARCHIVE), nats(SOUTH));
+    let running = server::archive(&first, first_files.path());
+    server::canary(&*first, ARCHIVE, 1).await;
+    for (host, station) in [(NORTH, &nats(NORTH)), (SOUTH, &south)] {
+        server::canary(&**station, host, 1).await;
+    }
+
+    let reloads = || server::log_of(directory.path()).matches("Reloaded server configuration").count();
+    let lists = stations(directory.path(), &[&format!("{ARCHIVE},{NORTH}"), SOUTH]);
+    for count in 1..=2 {
+        server.reload(&single(directory.path(), &lists));
+        eventually("a reload", async || (count == reloads()).then_some(())).await;
+    }
+    let second = nats(NORTH);
+    let _second = server::archive(&second, second_files.path());
+    server::canary(&*second, NORTH, 2).await;
+    server::canary(&*south, SOUTH, 2).await;
+    drop((running, first));
+    server::canary(&*south, SOUTH, 3).await;
+}
+
 #[test]
 fn every_shipped_configuration_is_valid() {
     let directory = tempfile::tempdir().unwrap();
@@ -95,7 +131,7 @@ fn every_shipped_configuration_is_valid() {
     for name in ["nats", "n1", "n2", "n3"] {
         certificates(directory.path(), &["server", name, "localhost", "127.0.0.1"]);
     }
-    stations(directory.path(), &[ARCHIVE, NORTH]);
+    stations(directory.path(), &[&format!("{ARCHIVE},{SOUTH}"), NORTH]);
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         std::fs::copy(deploy(file), directory.path().join(file)).unwrap();
         let checked =

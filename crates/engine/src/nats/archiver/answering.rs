@@ -1,4 +1,4 @@
-//! Answers requests of stations from the archive.
+//! Answers requests of stations: questions from the archive, and writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,8 @@ use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson};
 use super::super::connection::{RequestError, json};
 use super::super::progress::{Progress, Readiness};
 use super::super::request_limits::{PendingRequest, RequestCost};
-use super::{RETRY_MAX, RETRY_MIN, Shared};
+use super::super::write_limits::{PendingWrite, WriteKind};
+use super::{RETRY_MAX, RETRY_MIN, Shared, writing};
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, EngineError, Page, Record};
 
@@ -39,6 +40,7 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
         requests.push(client.subscribe(subject.clone()).await.map_err(said)?);
     }
     let mut requests = futures_util::stream::select_all(requests);
+    shared.connection.writes.send_modify(|writes| writes.serves(Instant::now()));
     let all = [any, own].concat();
     loop {
         let request = tokio::select! {
@@ -57,8 +59,12 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
 /// Answers a request in a task of its own, so that this request does not delay later requests.
 async fn process(shared: &Arc<Shared>, message: Message) {
     let is_outdated = shared.connection.has_outdated_responses();
-    if !archive_request::is_request(message.headers.as_ref(), is_outdated) {
+    let is_write = archive_request::is_write(archive_request::of_subject(&message.subject).1);
+    if !archive_request::is_request(message.headers.as_ref(), is_outdated && !is_write) {
         return;
+    }
+    if is_write {
+        return process_write(shared, &message, is_outdated).await;
     }
     // A JetStream acknowledgement that was published to this subject does not parse. Such a message
     // does not count towards the limits of the station that the subject names.
@@ -75,6 +81,51 @@ async fn process(shared: &Arc<Shared>, message: Message) {
         }
         Err(why) => send(shared, reply, Err(EngineError::Unavailable(why.into()))).await,
     }
+}
+
+/// Executes a request to write in a task of its own.
+async fn process_write(shared: &Arc<Shared>, message: &Message, is_outdated: bool) {
+    let (requester, kind) = archive_request::of_subject(&message.subject);
+    if requester.is_empty() || !shared.write_limits.admits(requester) {
+        return;
+    }
+    let kind = if kind == archive_request::APPEND { WriteKind::Append } else { WriteKind::Registration };
+    let Ok(received) = ReceivedRequest::read(message) else { return };
+    let Some(reply) = reply(message, &received, is_outdated) else { return };
+    match shared.write_limits.reserve(requester, kind, message.payload.len()) {
+        Ok(pending) => {
+            tokio::spawn(respond_to_write(Arc::clone(shared), received, (kind, pending), reply));
+        }
+        Err(error) => send(shared, reply, Err(error)).await,
+    }
+}
+
+/// Executes a request to write, and answers it before the requester stops to wait.
+async fn respond_to_write(
+    shared: Arc<Shared>,
+    received: ReceivedRequest,
+    (kind, pending): (WriteKind, PendingWrite),
+    reply: async_nats::Subject,
+) {
+    let until = received.came + shared.connection.config.deadline * 4 / 5;
+    let permit = async {
+        match kind {
+            WriteKind::Append => shared.write_limits.permit(&pending).await.map(Some),
+            WriteKind::Registration => Some(None),
+        }
+    };
+    let answer = match timeout_at(until, permit).await {
+        Ok(Some(_permit)) => {
+            let (requester, kind) = (&received.requester, &received.kind);
+            let written = writing::write(&shared, requester, kind, &received.request);
+            timeout_at(until, written).await.unwrap_or_else(|_| {
+                Err(EngineError::Unknown("the NATS servers did not respond to the archive in time".into()))
+            })
+        }
+        Ok(None) => return,
+        Err(_) => Err(EngineError::Unavailable("the archive has many records to store; retry later".into())),
+    };
+    send(&shared, reply, answer).await;
 }
 
 /// Returns the subject of the response; `None` if the request must not be answered.
@@ -125,8 +176,12 @@ struct ReceivedRequest {
 
 impl ReceivedRequest {
     fn read(message: &Message) -> serde_json::Result<Self> {
-        let request = serde_json::from_slice(&message.payload)?;
         let (requester, kind) = archive_request::of_subject(&message.subject);
+        let request = if archive_request::is_write(kind) {
+            ArchiveRequest::read_write(&message.payload)?
+        } else {
+            serde_json::from_slice(&message.payload)?
+        };
         Ok(Self { requester: requester.to_owned(), kind: kind.to_owned(), request, came: Instant::now() })
     }
 

@@ -1,0 +1,131 @@
+//! Writes records and registrations of stations to the streams. Every message gets its subject,
+//! headers and text from the archive; a station chooses only the values of its records and entry.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson, RegistrationJson};
+use super::super::connection::{RequestError, json};
+use super::super::directory::{self, TOMBSTONE_S};
+use super::super::key_write::{self, KeyWrite, WriteResult};
+use super::super::publish::{self, Outgoing};
+use super::super::{streams, subject};
+use super::Shared;
+use crate::{EngineError, HostId, Record, wire};
+
+/// Executes a request of `requester` to write.
+pub(super) async fn write(
+    shared: &Shared,
+    requester: &str,
+    kind: &str,
+    request: &ArchiveRequest,
+) -> Result<Bytes, EngineError> {
+    let host = subject::name(requester)
+        .ok_or_else(|| EngineError::Denied(format!("{requester} is no token of a station")))?;
+    match kind {
+        archive_request::APPEND => {
+            let messages = records(&host, &request.body)?;
+            shared.write_limits.charge_records(requester, messages.len());
+            append(shared, &messages).await
+        }
+        _ => register(shared, &host, request).await,
+    }
+}
+
+/// Reads the records of a request. Every record must be a measurement of the requester `host`.
+fn records(host: &HostId, body: &[u8]) -> Result<Vec<Outgoing>, EngineError> {
+    let lines = body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let records = lines.map(wire::read_stored_record).collect::<Result<Vec<Record>, _>>()?;
+    if let Some(Record { seq, origin, .. }) = records.iter().find(|record| record.origin != *host) {
+        return Err(EngineError::Denied(format!("{host} may not append record {seq} of {origin}")));
+    }
+    Ok(publish::messages(&records)?.into_iter().map(Outgoing::kept).collect())
+}
+
+async fn append(shared: &Shared, messages: &[Outgoing]) -> Result<Bytes, EngineError> {
+    if shared.is_denied() {
+        return Ok(direct(shared));
+    }
+    ensure_streams(shared).await?;
+    match publish::store(&shared.connection, messages).await {
+        Ok(last) => Ok(json(&ArchiveResponseJson { number: Some(last), ..shared.answer() })),
+        Err(EngineError::Denied(_)) => {
+            shared.record_denial();
+            Ok(direct(shared))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn register(shared: &Shared, host: &HostId, request: &ArchiveRequest) -> Result<Bytes, EngineError> {
+    let invalid = |what: &str| EngineError::Invalid(format!("not a registration: {what}"));
+    let Some(RegistrationJson { id, ttl_s, over }) = &request.registration else {
+        return Err(invalid("it has no identifier"));
+    };
+    if !(1..=ID_BYTES_MAX).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(invalid("an identifier has 1 to 32 letters and digits"));
+    }
+    let (text, ttl_s) = if request.body.is_empty() {
+        (None, TOMBSTONE_S)
+    } else {
+        let entry = wire::read_entry(&request.body)?;
+        if entry.host != *host {
+            return Err(EngineError::Denied(format!("{host} may not register {}", entry.host)));
+        }
+        (Some(directory::entry_text(&entry, Duration::from_secs(*ttl_s))?), *ttl_s)
+    };
+    ensure_streams(shared).await?;
+    let written = KeyWrite { id, ttl_s, over: *over, text };
+    let answer = shared.answer();
+    match key_write::write(&shared.connection, host, &written).await {
+        Ok(WriteResult::Stored(seq)) => Ok(json(&ArchiveResponseJson { number: Some(seq), ..answer })),
+        Ok(WriteResult::Conflict) => Ok(json(&ArchiveResponseJson { conflict: true, ..answer })),
+        Err(RequestError::NotSent(why)) => Err(EngineError::Unavailable(why)),
+        Err(RequestError::NoAnswer(why)) => Err(EngineError::Unknown(why)),
+        Err(RequestError::Denied(_)) => Ok(direct(shared)),
+    }
+}
+
+/// Creates the streams if they are missing, for one write at a time. [`streams::ensure`] sends
+/// nothing if an earlier write has found or created the streams.
+async fn ensure_streams(shared: &Shared) -> Result<(), EngineError> {
+    if shared.connection.is_ready.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let _one = shared.ensuring.lock().await;
+    streams::ensure(&shared.connection).await
+}
+
+/// Response to a write that the servers deny this archive.
+fn direct(shared: &Shared) -> Bytes {
+    json(&ArchiveResponseJson { direct: true, ..shared.answer() })
+}
+
+impl Shared {
+    /// Returns whether the servers recently denied a write for a station. A server logs each
+    /// denial.
+    fn is_denied(&self) -> bool {
+        let denied_at = *self.denied_at.lock().unwrap_or_else(PoisonError::into_inner);
+        denied_at.is_some_and(|at| at.elapsed() < DENIED_FOR)
+    }
+
+    fn record_denial(&self) {
+        let before = self.denied_at.lock().unwrap_or_else(PoisonError::into_inner).replace(Instant::now());
+        if before.is_none() {
+            tracing::warn!(
+                "the NATS servers have an outdated configuration: any member can delete records and registrations. \
+                 Generate it again (docs/nats-operations.md, \"From an older mesh\")"
+            );
+        }
+    }
+}
+
+/// Longest identifier of a registration, in bytes.
+const ID_BYTES_MAX: usize = 32;
+
+/// Time after a denial in which no further write is tried.
+const DENIED_FOR: Duration = Duration::from_secs(10);

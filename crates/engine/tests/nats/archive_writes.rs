@@ -1,0 +1,303 @@
+//! Writes through archives on servers with little access control, where a test reads and sends
+//! every message.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use async_nats::{Client, ConnectOptions, HeaderMap};
+use barograph_engine::{Archiver, Engine, EngineError, Entry, Local, Nats, Range, Record, token, wire};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+
+use crate::attack::{Attacker, asked};
+use crate::deployed::{ARCHIVE, NORTH, SOUTH};
+use crate::server::{self, NatsServer};
+use crate::values::{entry, eventually, name, record};
+
+/// An archive on a server, and a client that sends the requests of the north.
+struct Site {
+    _directory: tempfile::TempDir,
+    server: NatsServer,
+    archive: Arc<Nats>,
+    _archiver: Archiver,
+    local: Arc<Local>,
+    north: Attacker,
+}
+
+impl Site {
+    /// The server permits everything, except that engines may not publish to `denied`.
+    async fn new(denied: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let server = limited(directory.path(), denied)?;
+        let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
+        let (archiver, local) = server::archive(&archive, directory.path());
+        archive.append(&[record(ARCHIVE, "x", 1)]).await.unwrap();
+        let north = Attacker::new(&server.url, free()).await;
+        Some(Self { _directory: directory, server, archive, _archiver: archiver, local, north })
+    }
+
+    async fn append(&self, records: &[Record]) -> Value {
+        self.north.write("append", json!({}), &lines(records)).await
+    }
+
+    /// Sends `text` to the archive as the entry of the north.
+    async fn register(&self, text: &str) -> Value {
+        self.north.write("register", json!({ "registration": { "id": "a1", "ttl_s": 10 } }), text).await
+    }
+}
+
+/// A server that denies engines publications to `denied`, and denies nothing to the user of
+/// [`free`].
+fn limited(directory: &Path, denied: &str) -> Option<NatsServer> {
+    let store = directory.join("jetstream");
+    let permissions = format!("{{ publish: {{ deny: [\"{denied}\"] }} }}");
+    let users = format!(
+        "{{ user: free, password: free }}, {{ user: engine, password: engine, permissions: {permissions} }}"
+    );
+    let text = format!(
+        "listen: \"127.0.0.1:-1\"\njetstream {{ store_dir: {store:?} }}\nno_auth_user: engine\n\
+         authorization {{ users: [{users}] }}\n"
+    );
+    NatsServer::start_with(directory, &text)
+}
+
+fn free() -> ConnectOptions {
+    ConnectOptions::new().user_and_password("free".into(), "free".into())
+}
+
+fn lines(records: &[Record]) -> String {
+    records.iter().map(|record| wire::record_text(record) + "\n").collect()
+}
+
+/// Answers every request of the north with what `answer` returns, and counts the requests.
+async fn answer_as_archive(
+    client: Client,
+    mut answer: impl FnMut() -> Value + Send + 'static,
+) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let mut requests = client.subscribe(format!("barograph.a.{}.*", token(NORTH))).await.unwrap();
+    client.flush().await.unwrap();
+    tokio::spawn(async move {
+        while let Some(request) = requests.next().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let head = request.payload.split(|&byte| byte == b'\n').next().unwrap();
+            let head: Value = serde_json::from_slice(head).unwrap();
+            let reply = format!("barograph.b.{}.{}", token(NORTH), head["answer"].as_str().unwrap());
+            client.publish(reply, answer().to_string().into()).await.unwrap();
+        }
+    });
+    count
+}
+
+/// An archive's own questions wait only for records that this archive appended for itself.
+#[tokio::test]
+async fn questions_of_an_archive_do_not_wait_for_records_of_stations() {
+    let Some(site) = Site::new("nothing").await else { return };
+    let subject = format!("barograph.a.{}.>", token(ARCHIVE));
+    let mut questions = site.north.client.subscribe(subject).await.unwrap();
+    site.north.client.flush().await.unwrap();
+    let stored = site.append(&[record(NORTH, "x", 1)]).await;
+    assert_eq!(stored["number"], 2, "{stored}");
+    let own = record(ARCHIVE, "x", 1);
+    assert_eq!(site.archive.history(&own.series, &Range::newest(1)).await.unwrap().items, [own]);
+    let question: Value = serde_json::from_slice(&questions.next().await.unwrap().payload).unwrap();
+    assert_eq!(question["after_place"], 1, "{question}");
+}
+
+/// A response without a number does not show that the records were stored.
+#[tokio::test]
+async fn a_response_without_a_number_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = limited(directory.path(), "$JS.API.STREAM.>") else { return };
+    let archive = Attacker::new(&server.url, free()).await;
+    answer_as_archive(archive.client, || json!({ "archive": 1 })).await;
+    let north = Nats::new(server::config(&server.url, NORTH)).unwrap();
+    let unknown = north.append(&[record(NORTH, "x", 1)]).await;
+    assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
+}
+
+/// The server reports records as repetitions, and does not let the engine read them. They may be
+/// stored, so the error is not a refusal.
+#[tokio::test]
+async fn repeated_records_that_cannot_be_read_may_be_stored() {
+    let Some(site) = Site::new("$JS.API.DIRECT.GET.BAROGRAPH").await else { return };
+    let unknown = site.archive.append(&[record(ARCHIVE, "x", 1)]).await;
+    assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
+    assert!(site.append(&[record(NORTH, "x", 1)]).await["number"].is_number());
+    let again = site.append(&[record(NORTH, "x", 1)]).await;
+    assert_eq!(again["error"]["kind"], "unknown", "{again}");
+}
+
+/// While an archive limits the rate, a station sends the rest of a batch one request at a time.
+#[tokio::test]
+async fn a_batch_beyond_a_rate_limit_is_not_sent_many_times() {
+    const EVERY: Duration = Duration::from_millis(25);
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = limited(directory.path(), "$JS.API.STREAM.>") else { return };
+    let archive = Attacker::new(&server.url, free()).await;
+    let (mut free_at, mut stored) = (Instant::now(), 0);
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&accepted);
+    let requests = answer_as_archive(archive.client, move || {
+        let wait = free_at.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            let wait_ms = wait.as_millis() + 1;
+            return json!({ "archive": 1, "error": { "kind": "throttled", "text": "x", "wait_ms": wait_ms } });
+        }
+        free_at = Instant::now() + EVERY;
+        stored += 1;
+        counted.store(stored, Ordering::Relaxed);
+        json!({ "archive": 1, "number": stored })
+    })
+    .await;
+    let north = Nats::new(server::config(&server.url, NORTH)).unwrap();
+    let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(1000));
+    let batch: Vec<Record> =
+        (1..=400).map(|seq| Record { detail: detail.clone(), ..record(NORTH, "x", seq) }).collect();
+    north.append(&batch).await.unwrap();
+    let (requests, accepted) = (requests.load(Ordering::Relaxed), accepted.load(Ordering::Relaxed));
+    assert!(25 < accepted, "{accepted} requests");
+    assert!(requests <= 2 * accepted + 16, "{requests} requests for {accepted} parts");
+}
+
+/// A write of a registration may be executed late, so it must not replace a later registration.
+#[tokio::test]
+async fn a_new_registration_replaces_only_what_the_station_has_read() {
+    let Some(site) = Site::new("nothing").await else { return };
+    let key = format!("$KV.barograph_dir.{}", token(NORTH));
+    let mut writes = site.north.client.subscribe(key.clone()).await.unwrap();
+    site.north.client.flush().await.unwrap();
+    let stations = [(); 2].map(|()| Nats::new(server::config(&site.server.url, NORTH)).unwrap());
+    let mut leases = Vec::new();
+    let mut conditions = Vec::new();
+    for station in &stations {
+        leases.push(station.register(&entry(NORTH), Duration::from_secs(300)).await.unwrap());
+        let headers = writes.next().await.unwrap().headers.unwrap();
+        let condition = headers.get("Nats-Expected-Last-Subject-Sequence");
+        conditions.push(condition.map(|condition| condition.as_str().to_owned()));
+    }
+    assert_eq!(conditions, [Some("0".to_owned()), Some("1".to_owned())]);
+
+    // A deletion that was executed and has no answer is sent again. Its repetition stops when the
+    // key has the deletion.
+    let question = json!({ "last_by_subj": key }).to_string().into();
+    let stored = site.north.client.request("$JS.API.DIRECT.GET.KV_barograph_dir", question).await.unwrap();
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        "Barograph-Registration",
+        stored.headers.unwrap().get("Barograph-Registration").unwrap().as_str(),
+    );
+    for (header, value) in [("KV-Operation", "DEL"), ("Nats-TTL", "60s")] {
+        headers.insert(header, value);
+    }
+    assert_eq!(site.north.ask(key, Some(headers), String::new()).await["seq"], 3);
+    assert!(writes.next().await.is_some());
+    drop(leases.pop());
+    let repeated = writes.next().await.unwrap().headers.unwrap();
+    let condition = repeated.get("Nats-Expected-Last-Subject-Sequence").map(|condition| condition.as_str());
+    assert_eq!(condition, Some("2"));
+    let further = tokio::time::timeout(Duration::from_millis(500), writes.next()).await;
+    assert!(further.is_err(), "{further:?}");
+}
+
+/// Many writes of stations find that the streams are missing. The archive creates the streams once.
+#[tokio::test]
+async fn an_archive_creates_missing_streams_once_for_many_writes() {
+    let Some(site) = Site::new("nothing").await else { return };
+    let client = &site.north.client;
+    for stream in ["KV_barograph_dir", "BAROGRAPH"] {
+        client.request(format!("$JS.API.STREAM.DELETE.{stream}"), "".into()).await.unwrap();
+    }
+    let mut created = client.subscribe("$JS.API.STREAM.CREATE.BAROGRAPH").await.unwrap();
+    client.flush().await.unwrap();
+    let text = wire::entry_text(&entry(NORTH));
+    let registration = json!({ "registration": { "id": "a1", "ttl_s": 10 } });
+    eventually("the streams", async || {
+        let answers = site.north.requests("register", vec![(registration.clone(), text.clone()); 8]).await;
+        answers.iter().all(|answer| answer["number"].is_number()).then_some(())
+    })
+    .await;
+    client.flush().await.unwrap();
+    let mut count = 0;
+    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(100), created.next()).await {
+        count += 1;
+    }
+    // The archive's reader may create the stream at the same time.
+    assert!((1..=2).contains(&count), "{count} times");
+}
+
+/// The servers deny an archive the keys of stations. The archive reports that, and the station
+/// writes its own key.
+#[tokio::test]
+async fn a_station_registers_by_itself_if_the_servers_deny_it_to_archives() {
+    let Some(site) = Site::new(&format!("$KV.barograph_dir.{}", token(NORTH))).await else { return };
+    let answer = site.register(&wire::entry_text(&entry(NORTH))).await;
+    assert_eq!((&answer["direct"], &answer["number"]), (&json!(true), &Value::Null), "{answer}");
+
+    let directory = tempfile::tempdir().unwrap();
+    let server = limited(directory.path(), "$JS.API.STREAM.>").unwrap();
+    let archive = Attacker::new(&server.url, free()).await;
+    let bucket = json!({
+        "name": "KV_barograph_dir", "subjects": ["$KV.>"], "max_msgs_per_subject": 1, "allow_direct": true,
+        "allow_msg_ttl": true, "storage": "memory",
+    });
+    let made = archive.ask("$JS.API.STREAM.CREATE.KV_barograph_dir".into(), None, bucket.to_string()).await;
+    assert!(made["error"].is_null(), "{made}");
+    let asked = answer_as_archive(archive.client.clone(), || json!({ "archive": 1, "direct": true })).await;
+    let north = Nats::new(server::config(&server.url, NORTH)).unwrap();
+    let _lease = north.register(&entry(NORTH), Duration::from_secs(10)).await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let question = json!({ "last_by_subj": format!("$KV.barograph_dir.{}", token(NORTH)) });
+    let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+    let stored = archive.client.request(request, question.to_string().into()).await.unwrap();
+    assert_eq!(stored.payload, wire::entry_text(&entry(NORTH)).as_bytes());
+}
+
+/// An archive writes its own text of a record, so padding does not reach the stream. It refuses
+/// entries that are longer than the bucket accepts.
+#[tokio::test]
+async fn an_archive_stores_no_long_records_and_entries() {
+    let Some(site) = Site::new("nothing").await else { return };
+    let own = record(NORTH, "x", 1);
+    let padded = wire::record_text(&own).replacen('{', &format!("{{{}", " ".repeat(13 << 10)), 1);
+    let stored = site.north.write("append", json!({}), &padded).await;
+    let question = json!({ "seq": stored["number"] }).to_string().into();
+    let found = site.north.client.request("$JS.API.DIRECT.GET.BAROGRAPH", question).await.unwrap();
+    assert_eq!(found.payload, wire::record_text(&own).as_bytes());
+    let groups = (0..10).map(|index| name(&format!("{index}{}", "x".repeat(250)))).collect();
+    let answer = site.register(&wire::entry_text(&Entry { groups, ..entry(NORTH) })).await;
+    let text = answer["error"]["text"].as_str().unwrap_or_default();
+    assert!(answer["error"]["kind"] == "invalid" && text.contains("bytes as JSON, more than"), "{answer}");
+}
+
+/// A marker of skipped numbers reaches archives as the records do.
+#[tokio::test]
+async fn an_archive_stores_markers_of_skipped_numbers() {
+    let Some(site) = Site::new("nothing").await else { return };
+    let marker = Record::skip_marker(&name(NORTH), 1, 6);
+    assert!(site.append(&[marker, record(NORTH, "x", 7)]).await["number"].is_number());
+    eventually("the watermark", async || (site.local.watermark(&name(NORTH)).await == Ok(7)).then_some(()))
+        .await;
+    let foreign = site.append(&[Record::skip_marker(&name(SOUTH), 1, 6)]).await;
+    assert_eq!(foreign["error"]["kind"], "denied", "{foreign}");
+}
+
+/// A server sends a trace of a message to the subject that the message names. A trace is no
+/// request.
+#[tokio::test]
+async fn a_trace_is_no_request_to_write() {
+    let Some(site) = Site::new("nothing").await else { return };
+    let subject = format!("barograph.a.{}.append", token(SOUTH));
+    let mut traces = site.north.client.subscribe(subject.clone()).await.unwrap();
+    let mut headers = asked();
+    headers.insert("Nats-Trace-Dest", subject.as_str());
+    let message = format!("{}\n{}", json!({ "answer": "s.1" }), lines(&[record(SOUTH, "x", 1)]));
+    site.north.client.publish_with_headers("unused", headers, message.into()).await.unwrap();
+    let trace = tokio::time::timeout(server::LIMIT, traces.next()).await.unwrap().unwrap();
+    assert!(trace.headers.is_none_or(|headers| headers.get("Barograph-Question").is_none()));
+    // The archive receives this request after the trace, and stores records in order.
+    assert_eq!(site.append(&[record(NORTH, "x", 1)]).await["number"], 2);
+}
