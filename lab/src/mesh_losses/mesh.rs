@@ -57,8 +57,6 @@ pub(super) enum Needs {
     Nothing,
     Small(Component),
     Failing(&'static [Component]),
-    /// NATS servers that authenticate each station by its credentials.
-    Credentials,
 }
 
 impl Mesh {
@@ -77,7 +75,6 @@ impl Mesh {
         let mut disks = Vec::new();
         match needs {
             Needs::Nothing => {}
-            Needs::Credentials => make_accounts(directory.path())?,
             Needs::Small(component) => {
                 let Some(disk) = Disk::small(&at(component))? else { return Ok(None) };
                 disks.push((component, disk));
@@ -88,6 +85,10 @@ impl Mesh {
                     disks.push((*component, disk));
                 }
             }
+        }
+        // As in a mesh that the guide sets up, the station writes through the archive.
+        if engine != Engine::Remote {
+            make_accounts(directory.path())?;
         }
         let count = if engine == Engine::Cluster { 3 } else { 1 };
         let servers = match engine {
