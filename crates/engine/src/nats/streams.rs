@@ -126,6 +126,10 @@ async fn create(
 
 /// Applies the current bounds to streams that an older version created. Only an archive may do
 /// this.
+///
+/// # Errors
+/// [`EngineError::Denied`] if a stream has other bounds, and the servers refuse the change or do
+/// not permit it; otherwise why the bounds could not be read.
 pub(super) async fn update(connection: &NatsConnection) -> Result<(), EngineError> {
     for (name, wanted) in [(RECORDS, records(connection)), (ENTRIES, entries(connection))] {
         let Ok(Configured { mut config }) =
@@ -139,7 +143,7 @@ pub(super) async fn update(connection: &NatsConnection) -> Result<(), EngineErro
         }
         let request = format!("$JS.API.STREAM.UPDATE.{name}");
         if let Err(error) = call::<Configured>(connection, &request, json(&config)).await? {
-            return Err(EngineError::Unavailable(format!("the stream {name}: {}", error.description)));
+            return Err(EngineError::Denied(format!("the stream {name}: {}", error.description)));
         }
         tracing::info!("the stream {name} has new limits: {}", changed.join(", "));
     }

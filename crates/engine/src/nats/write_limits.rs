@@ -267,7 +267,7 @@ mod tests {
             format!("| requests to register that wait | {REGISTRATIONS_EACH} | {WRITES_MAX} |"),
             format!("| requests to append that are executed | 1 | {STORED_AT_ONCE} |"),
             format!(
-                "| requests to write, others get no answer | {REQUESTS_PER_S} a second, after {REQUESTS_BURST} | – |"
+                "| requests to write; further ones get no answer | {REQUESTS_PER_S} a second, after {REQUESTS_BURST} | – |"
             ),
             format!("| records appended | {RECORDS_PER_S} a second, after {RECORDS_BURST} | – |"),
             format!("| bytes appended | {kib} KiB a second, after {mib} MiB | – |"),

@@ -239,6 +239,6 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 const LATER_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Number of times that a write of a registration is sent within its deadline. The servers choose
-/// an archive at random, so if one of two archives is gone, one of 256 stations does not reach the
-/// other archive within this time.
+/// an archive at random for all but the first, so if one of two archives is gone, one of 128
+/// stations does not reach the other archive within this time.
 const ATTEMPTS: u32 = 8;

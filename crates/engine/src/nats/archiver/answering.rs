@@ -100,7 +100,7 @@ async fn process_write(shared: &Arc<Shared>, message: &Message, is_outdated: boo
     }
 }
 
-/// Executes a request to write, and answers it before the requester stops to wait.
+/// Executes a request to write, and answers it before the requester stops waiting.
 async fn respond_to_write(
     shared: Arc<Shared>,
     received: ReceivedRequest,

@@ -134,13 +134,15 @@ async fn is_as_read(shared: &Shared, seq: u64, stored_at: &str) -> Result<Option
 }
 
 /// Applies the current bounds to streams that an older version created. If the servers deny the
-/// change, the archive continues.
+/// change or do not respond, the archive continues.
 async fn update_streams(shared: &Shared) {
-    if let Err(error) = streams::update(&shared.connection).await {
-        tracing::warn!(
+    match streams::update(&shared.connection).await {
+        Ok(()) => {}
+        Err(error @ EngineError::Denied(_)) => tracing::warn!(
             %error, "cannot update the limits of the streams; any member can stop the NATS servers \
             (docs/nats-operations.md, \"From an older mesh\")"
-        );
+        ),
+        Err(error) => tracing::warn!(%error, "cannot check the limits of the streams; retrying"),
     }
 }
 
