@@ -1,9 +1,12 @@
 //! Laws of forecasts by the age of the newest value.
 
+mod common;
+
 use barograph_forecast::{
     BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, Objective, Preset,
     QuantileMethod,
 };
+use common::noise;
 
 fn forecaster(horizons: &[HorizonConfig]) -> Forecaster {
     let config = ForecasterConfig {
@@ -12,15 +15,6 @@ fn forecaster(horizons: &[HorizonConfig]) -> Forecaster {
         ..ForecasterConfig::default()
     };
     Forecaster::new(&config).expect("valid horizons")
-}
-
-/// Uniform noise between −1 and 1 (Knuth's MMIX).
-fn noise() -> impl FnMut() -> f64 {
-    let mut state = 7_u64;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
-    }
 }
 
 /// A station's ladder over a regular series.

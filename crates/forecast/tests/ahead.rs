@@ -1,9 +1,12 @@
 //! Laws of forecasts further ahead than the next value.
 
+mod common;
+
 use barograph_forecast::{
     BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, HorizonError,
     HorizonOf, Objective, Preset, Rule,
 };
+use common::{noise, values};
 use proptest::prelude::*;
 
 const KINDS: [HorizonOf; 2] = [HorizonOf::Mean, HorizonOf::Value];
@@ -26,22 +29,13 @@ fn target(values: &[f64], at: usize, steps: usize, of: HorizonOf) -> f64 {
     }
 }
 
-fn values() -> impl Strategy<Value = Vec<f64>> {
-    let value = prop_oneof![
-        4 => 0.0..100.0f64,
-        2 => (0u8..4).prop_map(f64::from),
-        1 => prop::sample::select(vec![0.0, -0.0, 1e-300, -1e-9, 1e9, 1e70, -1e70, f64::MIN_POSITIVE]),
-    ];
-    prop::collection::vec(value, 0..300)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// The reported errors are those of the issued forecasts with known values. All numbers
     /// are finite, also after extreme values.
     #[test]
-    fn reported_errors_are_those_of_issued_forecasts(values in values(), steps in 2usize..40) {
+    fn reported_errors_are_those_of_issued_forecasts(values in values(300), steps in 2usize..40) {
         let horizon = Horizon::Steps(steps as u32);
         let mut forecaster = exact(steps as u32);
         let mut issued = Vec::new();
@@ -80,7 +74,7 @@ proptest! {
     /// A rejected value leaves the forecaster unchanged, to the bit. While no value was below 0, no
     /// forecast and no end is.
     #[test]
-    fn rejected_values_change_nothing_and_forecasts_are_not_negative(values in values(), at in 0usize..300) {
+    fn rejected_values_change_nothing_and_forecasts_are_not_negative(values in values(300), at in 0usize..300) {
         let horizon = Horizon::Steps(7);
         let (mut with, mut without) = (exact(7), exact(7));
         let mut least = f64::INFINITY;
@@ -281,14 +275,5 @@ fn intervals_hold_their_share_of_values() {
                 assert!((0.88..=0.92).contains(&share), "{name}, {of:?}, {steps}: {share}");
             }
         }
-    }
-}
-
-/// Uniform noise between −1 and 1 from a fixed generator (Knuth's MMIX).
-fn noise() -> impl FnMut() -> f64 {
-    let mut state = 7_u64;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
 }

@@ -1,9 +1,12 @@
 //! Laws of the forecaster's quantiles and of its availability.
 
+mod common;
+
 use barograph_forecast::{
     Availability, Battery, BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonOf,
     Interval, Objective, Preset, QUANTILE_SHARES, QuantileForecaster, QuantileMethod,
 };
+use common::{noise, values};
 use proptest::prelude::*;
 
 const KINDS: [HorizonOf; 2] = [HorizonOf::Mean, HorizonOf::Value];
@@ -19,30 +22,12 @@ fn forecaster(horizons: &[HorizonConfig]) -> Forecaster {
     Forecaster::new(&config).expect("valid horizons")
 }
 
-/// Uniform noise between −1 and 1 (Knuth's MMIX).
-fn noise() -> impl FnMut() -> f64 {
-    let mut state = 7_u64;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
-    }
-}
-
-fn values() -> impl Strategy<Value = Vec<f64>> {
-    let value = prop_oneof![
-        4 => 0.0..100.0f64,
-        2 => (0u8..4).prop_map(f64::from),
-        1 => prop::sample::select(vec![0.0, -0.0, 1e-300, -1e-9, 1e9, 1e70, -1e70, f64::MIN_POSITIVE]),
-    ];
-    prop::collection::vec(value, 0..300)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// At every horizon. While no value was below 0, no quantile is.
     #[test]
-    fn quantiles_are_finite_and_in_ascending_order(values in values()) {
+    fn quantiles_are_finite_and_in_ascending_order(values in values(300)) {
         let mut forecaster = forecaster(&[4, 12].map(|steps| HorizonConfig::exact(Horizon::Steps(steps))));
         let mut least = f64::INFINITY;
         for value in values {

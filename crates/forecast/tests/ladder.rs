@@ -1,23 +1,17 @@
 //! Laws of horizons in seconds, of sampled horizons, and of horizons that are interpolated.
 
+mod common;
+
 use barograph_forecast::{
     Forecaster, ForecasterConfig, Horizon, HorizonBasis, HorizonConfig, HorizonOf, Objective, QuantileMethod,
 };
+use common::noise;
 
 const KINDS: [HorizonOf; 2] = [HorizonOf::Mean, HorizonOf::Value];
 
 fn forecaster(horizons: &[HorizonConfig]) -> Forecaster {
     let config = ForecasterConfig { horizons: horizons.to_vec(), ..ForecasterConfig::default() };
     Forecaster::new(&config).expect("valid horizons")
-}
-
-/// Uniform noise between −1 and 1 (Knuth's MMIX).
-fn noise() -> impl FnMut() -> f64 {
-    let mut state = 7_u64;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
-    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! Laws of the quantiles of the next value.
 
+mod common;
+
 use barograph_forecast::{
     Battery, BatteryConfig, Objective, Preset, QUANTILE_RANGE, QuantileForecaster, QuantileMethod, Rule,
 };
+use common::values;
 use proptest::prelude::*;
 
 const METHODS: [QuantileMethod; 2] = [QuantileMethod::Tracked, QuantileMethod::Blended];
@@ -37,20 +40,11 @@ impl Series {
     }
 }
 
-fn values() -> impl Strategy<Value = Vec<f64>> {
-    let value = prop_oneof![
-        4 => 0.0..100.0f64,
-        2 => (0u8..4).prop_map(f64::from),
-        1 => prop::sample::select(vec![0.0, -0.0, 1e-300, -1e-9, 1e9, 1e70, -1e70, f64::MIN_POSITIVE]),
-    ];
-    prop::collection::vec(value, 0..400)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn quantiles_are_finite_and_in_ascending_order(values in values()) {
+    fn quantiles_are_finite_and_in_ascending_order(values in values(400)) {
         for method in METHODS {
             let mut series = Series::new(method);
             for (seen, value) in values.iter().enumerate() {
@@ -67,7 +61,7 @@ proptest! {
 
     /// Invariant: a forecast depends on the values before it alone.
     #[test]
-    fn equal_values_give_equal_quantiles(values in values(), end in 0usize..400) {
+    fn equal_values_give_equal_quantiles(values in values(400), end in 0usize..400) {
         for method in METHODS {
             let (mut whole, mut part) = (Series::new(method), Series::new(method));
             let mut at_end = None;
