@@ -163,14 +163,14 @@ impl GapCalibration {
 
 // Constants of the section Gaps of `docs/spec/full.md`. The constants were chosen on the open
 // traces, both complete and with parts removed.
-const GAP: f64 = 2.5;
+pub(crate) const GAP: f64 = 2.5;
 /// Number of periods in the median. The number is odd, so that the median is one of the periods.
-const PERIODS: usize = 31;
-const PERIODS_MIN: usize = 5;
+pub(crate) const PERIODS: usize = 31;
+pub(crate) const PERIODS_MIN: usize = 5;
 const SPREAD_GAIN: f64 = 0.02;
 const SPREAD_CAP: f64 = 10.0;
 const SPREAD_CAP_FROM: u64 = 20;
-const START: f64 = 3.5;
+pub(crate) const START: f64 = 3.5;
 const STEP: f64 = 0.15;
 /// Maximum distance of an interval's end from the forecast, in scales. This limit keeps products
 /// finite.

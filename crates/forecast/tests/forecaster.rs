@@ -177,7 +177,7 @@ fn failures_change_the_availability_only() {
 
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
 /// otherwise. The digest (FNV-1a) is over quantiles at horizons and over intervals by age; the
-/// preset is nws, so it changes only with them.
+/// preset is nws, so the methods of `full` do not change it.
 #[test]
 fn quantiles_and_aged_intervals_have_the_same_bits_on_every_platform() {
     let battery = BatteryConfig { preset: Preset::Nws, ..BatteryConfig::default() };

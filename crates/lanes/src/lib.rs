@@ -2,8 +2,9 @@
 //!
 //! A computation is a [`Kernel`]. [`Instructions::run`] runs it with the best instructions of this
 //! processor: AVX2 on x86-64, if the feature `detect` is on and the processor has it; else SSE2 on
-//! x86-64, and plain arrays elsewhere. The result has the same bits with each of them: every
-//! operation is one IEEE 754 operation a lane, nothing is contracted or reordered.
+//! targets of x86-64 that have it, and plain arrays elsewhere. The result has the same bits with
+//! each of them: every operation is one IEEE 754 operation a lane, nothing is contracted or
+//! reordered.
 //!
 //! ```
 //! use barograph_lanes::{Instructions, Kernel, Lanes, Numbers};

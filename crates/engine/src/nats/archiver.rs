@@ -73,7 +73,7 @@ struct Shared {
     /// Held while a write for a station creates the streams. After an outage, many writes of
     /// stations find that the streams are missing.
     ensuring: tokio::sync::Mutex<()>,
-    /// When the servers last denied this archive a write for a station.
+    /// When the servers last denied this archive records of a station.
     denied_at: Mutex<Option<Instant>>,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,

@@ -76,7 +76,7 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, EngineError> {
     }
     let message = |record: &Record| {
         record.check()?;
-        // Markers of skipped numbers are for the archive, and are never stored.
+        // Markers of skipped numbers are in the stream only: archives store no record for them.
         if !record.is_own() && record.skipped_range().is_none() {
             let (seq, origin, source) = (record.seq, &record.origin, &record.series.source);
             return Err(EngineError::Denied(format!(
@@ -143,7 +143,7 @@ pub(super) async fn store(connection: &NatsConnection, messages: &[Outgoing]) ->
 }
 
 /// Error of a batch of which some records may be stored.
-fn partly_stored(error: EngineError) -> EngineError {
+pub(super) fn partly_stored(error: EngineError) -> EngineError {
     match error {
         EngineError::Unknown(why) => EngineError::Unknown(why),
         error => EngineError::Unknown(error.to_string()),

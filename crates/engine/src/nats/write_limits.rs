@@ -2,7 +2,7 @@
 //! writes, not those of others, and not the answers to questions.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_limits::token_bucket::{Rate, TokenBucket};
@@ -116,7 +116,7 @@ impl WriteLimits {
     }
 
     fn of<T>(&self, requester: &str, work: impl FnOnce(&mut WriterLimits) -> T) -> T {
-        let mut each: MutexGuard<'_, _> = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         if each.len() >= WRITERS_MAX {
             let now = self.began.elapsed();
             each.retain(|_, limits| !limits.is_unused(now));
@@ -193,7 +193,8 @@ const STORED_AT_ONCE: usize = 8;
 const REQUESTS_PER_S: u64 = 400;
 const REQUESTS_BURST: u64 = 2000;
 
-/// Budgets of one station, as of a member over HTTP (docs/spec/engine.md §6).
+/// Budgets of one station: of records and bytes the same as of a member over HTTP
+/// (docs/spec/engine.md §6, `member_quota.rs` of barograph-station).
 const RECORDS_PER_S: u64 = 200;
 const RECORDS_BURST: u64 = 100_000;
 const BYTES_PER_S: u64 = 256 << 10;

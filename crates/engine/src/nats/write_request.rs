@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::archive_request::{ArchiveRequest, RegistrationJson};
 use super::connection::{NatsConnection, RequestError};
 use super::key_write::{KeyWrite, WriteResult};
-use super::publish::Outgoing;
+use super::publish::{self, Outgoing};
 use super::request_archive::{self, ArchiveResponse};
 use super::write_limits::APPENDS_EACH;
 use crate::EngineError;
@@ -51,8 +51,7 @@ pub(super) async fn append(
         match answer {
             Ok(response) if response.is_direct => return Ok(Written::Direct),
             Ok(_) => {}
-            Err(error @ EngineError::Unknown(_)) => return Err(error),
-            Err(error) => return Err(EngineError::Unknown(error.to_string())),
+            Err(error) => return Err(publish::partly_stored(error)),
         }
     }
     Ok(Written::Stored)

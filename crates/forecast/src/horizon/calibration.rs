@@ -2,7 +2,7 @@
 
 use libm::{exp2, sqrt};
 
-use crate::interval::{Dynamics, IntervalTracker, LEVEL_RANGE};
+use crate::interval::{Dynamics, IntervalTracker, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 
 /// Half-widths of the intervals of one kind of target at one horizon.
 ///
@@ -31,7 +31,7 @@ impl HorizonIntervals {
             plateau_gain: per_error(PLATEAU_VALUES.max(PLATEAU_HORIZONS * length)),
             overlap: (length / stride).max(1.0),
         };
-        let scored_min = SCORED_MIN + (length / stride) as u64;
+        let scored_min = SCORED_MIN_FOR_INTERVAL + (length / stride) as u64;
         Self { tracker: IntervalTracker::new(&GRID, levels, &dynamics), scored_min }
     }
 
@@ -127,8 +127,6 @@ const SLOW_VALUES: f64 = 1000.0;
 const SLOW_HORIZONS: f64 = 100.0;
 const PLATEAU_VALUES: f64 = 14_000.0;
 const PLATEAU_HORIZONS: f64 = 100.0;
-/// Errors before the first interval, besides those of the first horizon.
-const SCORED_MIN: u64 = 10;
 /// Bound of errors in units of the mean error: one extreme error must not make all weights equal.
 const ERROR_MAX: f64 = 50.0;
 const ERRORS_KNOWN: u64 = 20;

@@ -8,6 +8,7 @@ use super::candidates::{self, CandidateSet, Candidates, METHODS, OFFSETS, OneSte
 use super::kind::{CalibrationConfig, KindState, own_range, restored};
 use super::pending::{IssuedForecast, PendingForecast, PendingForecasts};
 use super::{Horizon, HorizonBasis, HorizonConfig, HorizonForecast, HorizonOf};
+use crate::gap;
 use crate::interval::FadingMean;
 use crate::quantiles::SHARE_COUNT;
 use crate::{Interval, Method};
@@ -221,14 +222,6 @@ impl DirectForecaster {
         self.pending.pop();
     }
 
-    /// Number of values that a horizon has by the usual period.
-    fn expected(&self, inputs: &HorizonInputs) -> f64 {
-        match (self.horizon, inputs.period_s) {
-            (Horizon::Seconds(seconds), Some(period_s)) => seconds / period_s,
-            _ => self.length,
-        }
-    }
-
     /// Number of values in a horizon.
     fn values(&self, expected: f64) -> f64 {
         match self.horizon {
@@ -314,7 +307,7 @@ impl DirectForecaster {
         let ticks = self.ticks();
         let set = self.candidates.forecasts(inputs.value, &inputs.one_step, ticks);
         let bounds = self.candidates.bounds();
-        let values = self.values(self.expected(inputs));
+        let values = self.values(self.steps(inputs.period_s).unwrap_or(self.length));
         let mut offsets = [0.0; OFFSETS];
         offsets[..SHARED].copy_from_slice(&set.offsets);
         let mut combined = [IssuedForecast::default(); 2];
@@ -359,5 +352,6 @@ const WIDENING: f64 = 0.7;
 const SETTLED_VALUES: u32 = 26;
 /// Gain of the number of values in a window.
 const VALUES_GAIN: f64 = 0.1;
-/// A value later than this after the end of a horizon is not the value at the horizon; as for gaps.
-const LATE_PERIODS_MAX: f64 = 2.5;
+/// A value later than this after the end of a horizon is not the value at the horizon: it comes
+/// after a gap.
+const LATE_PERIODS_MAX: f64 = gap::GAP;

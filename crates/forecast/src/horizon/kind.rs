@@ -7,6 +7,7 @@ use super::candidates::{CANDIDATES, CandidateSet, OFFSETS, REGRESSIONS, SHARED};
 use super::combination::HorizonRule;
 use super::pending::PendingForecast;
 use super::quantiles::HorizonQuantiles;
+use crate::quantiles::SHARE_COUNT;
 use crate::scored_methods::ForecastScore;
 
 /// Weights, intervals and scores of one kind of target.
@@ -51,7 +52,7 @@ impl KindState {
 
     /// Number of [`Self::factors`].
     pub(super) fn factors_len(&self) -> usize {
-        self.intervals.len() + if self.quantiles.is_some() { HorizonQuantiles::COUNT } else { 0 }
+        self.intervals.len() + if self.quantiles.is_some() { SHARE_COUNT } else { 0 }
     }
 
     /// Scores a forecast on `target` and learns from it.

@@ -7,6 +7,7 @@ use libm::log;
 use super::direct::{CurrentForecast, DirectForecaster, HorizonInputs};
 use super::kind::CalibrationConfig;
 use super::{Horizon, HorizonConfig, HorizonOf};
+use crate::gap::{PERIODS, PERIODS_MIN};
 use crate::method_sets::RecentValues;
 use crate::methods::window::SortedWindow;
 use crate::scored_methods::DynBattery;
@@ -200,9 +201,6 @@ impl<'a> Rung<'a> {
     }
 }
 
-/// Number of periods in the median; as for gaps.
-const PERIODS: usize = 31;
-const PERIODS_MIN: usize = 5;
 /// Shortest median period (s): the resolution of clocks. It keeps numbers of values finite.
 const PERIOD_MIN_S: f64 = 1e-9;
 /// A shorter time is the next value: the value after the next is nearer to 2 periods.

@@ -45,8 +45,8 @@ pub(crate) struct PendingForecasts {
     /// its interval at 90 %, or 0 if the slot is free or has no interval.
     medians: Vec<[f64; 2]>,
     inverse_halves: Vec<[f64; 2]>,
-    /// For each slot: half-widths of the intervals that were issued, in units of the scale of the
-    /// slot; first those of the mean.
+    /// For each slot: half-widths of the intervals and ends of the quantiles that were issued, in
+    /// units of the scale of the slot; first those of the mean.
     factors: Vec<f64>,
     factors_len: usize,
     first: usize,
@@ -55,7 +55,7 @@ pub(crate) struct PendingForecasts {
 }
 
 impl PendingForecasts {
-    /// Creates a ring for at most `len_max` forecasts, with `factors_len` half-widths each.
+    /// Creates a ring for at most `len_max` forecasts, with `factors_len` factors each.
     pub(crate) fn new(len_max: usize, factors_len: usize) -> Self {
         Self {
             slots: Vec::new(),
@@ -97,7 +97,8 @@ impl PendingForecasts {
     }
 
     /// Adds a forecast; the caller has checked that there is room. `halves` are the half-widths of
-    /// the intervals at 90 %, and `factors` those of all levels in units of the scale.
+    /// the intervals at 90 %, and `factors` those of all levels, and the ends of the quantiles, in
+    /// units of the scale.
     pub(crate) fn push(
         &mut self,
         forecast: PendingForecast,

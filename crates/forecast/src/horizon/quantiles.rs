@@ -15,9 +15,6 @@ pub(crate) struct HorizonQuantiles {
 }
 
 impl HorizonQuantiles {
-    /// Number of tracked quantiles.
-    pub(crate) const COUNT: usize = SHARE_COUNT;
-
     /// Creates tracks for a horizon of `length` values with one error every `stride` values.
     pub(crate) fn new(length: f64, stride: f64) -> Self {
         let step = (STEP / sqrt(length.min(STEP_LENGTH_MAX))).min(STABLE_STEP / length);

@@ -4,6 +4,7 @@ use libm::{exp, log, sqrt};
 
 use super::ladder::{Ladder, Position, Rung, UsableRungs};
 use super::{Horizon, HorizonBasis, HorizonForecast, HorizonOf};
+use crate::gap;
 use crate::interval::laplace;
 use crate::quantiles::{SHARE_COUNT, interpolated};
 use crate::{Battery, Interval, Objective, QuantileForecaster};
@@ -240,4 +241,4 @@ fn ratio(wide: f64, half: f64) -> f64 {
 const STRETCH_MAX: f64 = 1e6;
 /// Half-width beyond the longest horizon in units of the spread, at 90 %: that of the first value
 /// after a gap.
-const BEYOND: f64 = 3.5;
+const BEYOND: f64 = gap::START;

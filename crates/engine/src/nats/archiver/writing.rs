@@ -106,8 +106,8 @@ fn direct(shared: &Shared) -> Bytes {
 }
 
 impl Shared {
-    /// Returns whether the servers recently denied a write for a station. A server logs each
-    /// denial.
+    /// Returns whether the servers recently denied this archive records of a station. A server
+    /// logs each denial.
     fn is_denied(&self) -> bool {
         let denied_at = *self.denied_at.lock().unwrap_or_else(PoisonError::into_inner);
         denied_at.is_some_and(|at| at.elapsed() < DENIED_FOR)
@@ -127,5 +127,5 @@ impl Shared {
 /// Longest identifier of a registration, in bytes.
 const ID_BYTES_MAX: usize = 32;
 
-/// Time after a denial in which no further write is tried.
+/// Time after a denial in which the archive tries to store no records of stations.
 const DENIED_FOR: Duration = Duration::from_secs(10);

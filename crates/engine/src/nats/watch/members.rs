@@ -258,9 +258,9 @@ impl Members {
         self.keep_undone(before);
     }
 
-    /// Counts the leases from the time of their storage. Drops the members that `before` does not
-    /// have and with a lease that has ended. The servers delete an entry at the end of its lease,
-    /// unless they read a different lease than this station.
+    /// Counts the leases from the time of their storage. Drops a member if its lease has ended and
+    /// `before` does not have it. The servers delete an entry at the end of its lease, unless they
+    /// read a different lease than this station.
     ///
     /// The present time is at least the newest time of storage in the bucket. All times are of the
     /// servers' clocks, so the clock of this station does not matter.

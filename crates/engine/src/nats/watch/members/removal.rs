@@ -27,8 +27,8 @@ impl Removal {
     /// station at the same time, the keys may have the removal of one archive and the mark of the
     /// other. A mark that was stored before the removal also counts: the station has not registered
     /// since, because a registration overwrites the mark. A mark that was stored more than
-    /// [`MARKED_WITHIN`] after the removal does not count: a station that was admitted again can
-    /// write it.
+    /// [`MARKED_WITHIN`] after the removal does not count: with lists of older versions, a station
+    /// that was admitted again can write it.
     ///
     /// If the station registers between the marks of two concurrent removals, a watch that reads
     /// the second mark live does not report the removal. An operator then removes the station
