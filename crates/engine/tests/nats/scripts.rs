@@ -53,6 +53,16 @@ fn scripts_refuse_invalid_names() {
     assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 8));
 }
 
+/// A station that is named twice would have two roles, or make a list that servers refuse.
+#[test]
+fn a_list_names_each_station_once() {
+    let archives = format!("{ARCHIVE},{SOUTH}");
+    for names in [&[ARCHIVE, ARCHIVE][..], &[&archives, NORTH, SOUTH], &[ARCHIVE, NORTH, NORTH]] {
+        let why = refused(Path::new("."), &[&["stations"], names].concat());
+        assert!(why.contains(&format!("named twice: {}", names.last().unwrap())), "{why}");
+    }
+}
+
 /// A station's certificate never replaces the certificate of a server or of the authority. The
 /// certificate of a server or of the authority never replaces a station's certificate.
 #[test]
