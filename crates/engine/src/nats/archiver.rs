@@ -72,7 +72,7 @@ struct Shared {
     write_limits: WriteLimits,
     /// Held while a write for a station creates the streams. After an outage, many writes of
     /// stations find that the streams are missing.
-    ensuring: tokio::sync::Mutex<()>,
+    ensuring: Arc<tokio::sync::Mutex<()>>,
     /// When the servers last denied this archive records of a station.
     denied_at: Mutex<Option<Instant>>,
     answered: AtomicU64,
@@ -118,7 +118,7 @@ impl Archiver {
             wanted: Notify::new(),
             request_limits: RequestLimits::new(),
             write_limits: WriteLimits::new(),
-            ensuring: tokio::sync::Mutex::default(),
+            ensuring: Arc::default(),
             denied_at: Mutex::default(),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),

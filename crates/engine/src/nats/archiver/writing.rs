@@ -1,8 +1,8 @@
 //! Writes records and registrations of stations to the streams. Every message gets its subject,
 //! headers and text from the archive; a station chooses only the values of its records and entry.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -91,13 +91,19 @@ async fn register(shared: &Shared, host: &HostId, request: &ArchiveRequest) -> R
 }
 
 /// Creates the streams if they are missing, for one write at a time. [`streams::ensure`] sends
-/// nothing if an earlier write has found or created the streams.
+/// nothing if an earlier write has found or created the streams. It runs in a task, because it may
+/// take longer than the write has time.
 async fn ensure_streams(shared: &Shared) -> Result<(), EngineError> {
     if shared.connection.is_ready.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let _one = shared.ensuring.lock().await;
-    streams::ensure(&shared.connection).await
+    let guard = Arc::clone(&shared.ensuring).lock_owned().await;
+    let connection = Arc::clone(&shared.connection);
+    let ensured = tokio::spawn(async move {
+        let _guard = guard;
+        streams::ensure(&connection).await
+    });
+    ensured.await.unwrap_or_else(|error| Err(EngineError::Unavailable(error.to_string())))
 }
 
 /// Response to a write that the servers deny this archive.
