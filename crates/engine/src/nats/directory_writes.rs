@@ -23,10 +23,14 @@ pub(super) struct DirectoryWrites {
 #[derive(Debug)]
 enum State {
     /// No write was observed yet.
-    Unknown,
+    Unknown {
+        /// When this engine's archive began to write for other stations; `None` without an archive.
+        archive_began: Option<Instant>,
+    },
     /// The directory takes writes.
     Taken {
-        /// When the first write after an interruption began; `None` if no interruption is known.
+        /// When the first write after an interruption, or this engine's archive, began; `None` if
+        /// no interruption is known.
         since: Option<Instant>,
         /// When the newest write began.
         last: Instant,
@@ -56,7 +60,7 @@ impl DirectoryWrites {
     pub(super) fn new(deadline: Duration) -> Self {
         // When the directory accepts writes again, a pending renewal ends within one deadline, and
         // the next renewal ends within one further deadline.
-        Self { state: State::Unknown, registrations: 0, return_max: 2 * deadline }
+        Self { state: State::Unknown { archive_began: None }, registrations: 0, return_max: 2 * deadline }
     }
 
     /// Records that a registration of this engine with the lease `ttl` was stored. Its write began
@@ -69,16 +73,17 @@ impl DirectoryWrites {
     pub(super) fn failed(&mut self, began: Instant, reason: String) {
         let since = match self.state {
             State::Failing { since, .. } => since,
-            State::Unknown | State::Taken { .. } => began,
+            State::Unknown { .. } | State::Taken { .. } => began,
         };
         self.state = State::Failing { since, reason };
     }
 
-    /// Records that this engine's archive begins at `now` to write for other stations. If this
-    /// engine wrote before, other stations perhaps could not write meanwhile.
-    pub(super) fn serves(&mut self, now: Instant) {
-        if let State::Taken { since, .. } = &mut self.state {
-            *since = Some(now);
+    /// Records that this engine's archive begins at `now` to write for other stations. Perhaps they
+    /// could not write before.
+    pub(super) fn archive_began(&mut self, now: Instant) {
+        match &mut self.state {
+            State::Unknown { archive_began: since } | State::Taken { since, .. } => *since = Some(now),
+            State::Failing { .. } => {}
         }
     }
 
@@ -110,7 +115,7 @@ impl DirectoryWrites {
                 let returned = since.map(|since| since + ttl.max(self.return_max));
                 returned.filter(|returned| now < *returned).map_or(LeaseEnd::Lost, LeaseEnd::UndecidedUntil)
             }
-            State::Unknown | State::Taken { .. } | State::Failing { .. } => LeaseEnd::Undecided,
+            State::Unknown { .. } | State::Taken { .. } | State::Failing { .. } => LeaseEnd::Undecided,
         }
     }
 
@@ -125,13 +130,13 @@ impl DirectoryWrites {
     pub(super) fn failing(&self) -> Option<(Instant, &str)> {
         match &self.state {
             State::Failing { since, reason } => Some((*since, reason)),
-            State::Unknown | State::Taken { .. } => None,
+            State::Unknown { .. } | State::Taken { .. } => None,
         }
     }
 
     fn taken(&mut self, began: Instant, ttl: Duration) {
         self.state = match self.state {
-            State::Unknown => State::Taken { since: None, last: began },
+            State::Unknown { archive_began } => State::Taken { since: archive_began, last: began },
             // A registration is renewed after a third of its lease. A pause longer than a third of
             // the lease may hide an outage.
             State::Taken { since, last } if began <= last + 2 * ttl / 3 => {
@@ -191,18 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn stations_may_return_when_an_archive_serves_again() {
+    fn stations_may_return_when_an_archive_begins() {
         let began = Instant::now();
         let at = |seconds: u32| began + seconds * SECOND;
         let mut writes = DirectoryWrites::new(DEADLINE);
-        writes.serves(at(0));
+        // The archive was restarted, so this engine has observed no write yet.
+        writes.archive_began(at(0));
         writes.stored(at(1), TTL);
         writes.stored(at(4), TTL);
-        assert_eq!(writes.lease_end(at(3), TTL, at(4)), LeaseEnd::Lost);
-        writes.serves(at(5));
-        writes.stored(at(7), TTL);
-        assert_eq!(writes.lease_end(at(6), TTL, at(8)), LeaseEnd::UndecidedUntil(at(15)));
-        assert_eq!(writes.lease_end(at(6), TTL, at(15)), LeaseEnd::Lost);
+        assert_eq!(writes.lease_end(at(3), TTL, at(4)), LeaseEnd::UndecidedUntil(at(10)));
+        assert_eq!(writes.lease_end(at(3), TTL, at(10)), LeaseEnd::Lost);
+        writes.archive_began(at(9));
+        writes.stored(at(10), TTL);
+        assert_eq!(writes.lease_end(at(9), TTL, at(11)), LeaseEnd::UndecidedUntil(at(19)));
+        assert_eq!(writes.lease_end(at(9), TTL, at(19)), LeaseEnd::Lost);
     }
 
     #[test]

@@ -40,13 +40,15 @@ impl NatsFixture {
     async fn open(&self) -> Arc<dyn Engine> {
         let directory = self.directories.lock().unwrap().last().unwrap().path().to_owned();
         let server = NatsServer::start(&directory).unwrap();
-        let nats = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
-        let (archiver, local) = server::archive(&nats, &directory);
+        let archive = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
+        let (archiver, local) = server::archive(&archive, &directory);
+        // The engine of an archive that has just begun reports no lost station yet.
+        let nats = Arc::new(Nats::new(server::config(&server.url, "watcher")).unwrap());
         let proxy = Proxy::new(server.address()).await;
         let holder = Nats::new(server::config(&proxy.address.to_string(), "holder")).unwrap();
         let holder = Arc::new(Holder { proxy, nats: Arc::new(holder) });
         self.holders.lock().unwrap().push(Arc::clone(&holder));
-        let own = Entry { groups: vec![crate::values::name("watchers")], ..crate::values::entry("archive") };
+        let own = Entry { groups: vec![crate::values::name("watchers")], ..crate::values::entry("watcher") };
         let own = nats.register(&own, Duration::from_secs(30)).await.unwrap();
         let mesh = Mesh { nats, _archiver: archiver, _local: local, holder, _own: own, _server: server };
         // The first response shows that all parts work.

@@ -40,7 +40,7 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
         requests.push(client.subscribe(subject.clone()).await.map_err(said)?);
     }
     let mut requests = futures_util::stream::select_all(requests);
-    shared.connection.writes.send_modify(|writes| writes.serves(Instant::now()));
+    shared.connection.writes.send_modify(|writes| writes.archive_began(Instant::now()));
     let all = [any, own].concat();
     loop {
         let request = tokio::select! {
