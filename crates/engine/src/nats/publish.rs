@@ -116,11 +116,11 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
     }
     match write_request::append(connection, &messages).await? {
         write_request::Written::Stored => Ok(()),
-        write_request::Written::Direct => match store(connection, &messages).await {
-            // The archive and this station are connected to servers with different configurations.
-            Err(EngineError::Denied(what)) => Err(EngineError::Unavailable(what)),
-            stored => stored.map(|last| connection.acknowledge(last)),
-        },
+        // The archive may have stored some records before. A denial means that the archive and this
+        // station are connected to servers with different configurations.
+        write_request::Written::Direct => {
+            store(connection, &messages).await.map_err(partly_stored).map(|last| connection.acknowledge(last))
+        }
     }
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn store(connection: &NatsConnection, messages: &[Outgoing]) ->
     Ok(last.max(again.last))
 }
 
-/// Error of a batch of which some records may be stored.
+/// Error of a write that may be stored, or stored in part.
 pub(super) fn partly_stored(error: EngineError) -> EngineError {
     match error {
         EngineError::Unknown(why) => EngineError::Unknown(why),

@@ -54,7 +54,7 @@ impl Replies {
         while let Some(message) = messages.next().await {
             let number = message.subject.rsplit('.').next().and_then(|number| number.parse().ok());
             if let Some(sender) = number.and_then(|number: u64| self.lock().remove(&number)) {
-                // Ignore an error: the requester may have stopped waiting.
+                // Ignore an error: the deadline of the request may have passed.
                 let _ = sender.send(message);
             }
         }

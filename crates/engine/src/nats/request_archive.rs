@@ -98,6 +98,12 @@ async fn request_once(
     }
 }
 
+/// Sends the next request to any archive, because the archive `number` does not respond.
+pub(super) fn forget(connection: &NatsConnection, number: u16) {
+    // An error means that another archive has responded meanwhile.
+    let _ = connection.archive.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
 /// Reads the response to a request to write.
 pub(super) fn read_written(
     connection: &NatsConnection,
@@ -110,8 +116,8 @@ fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse,
     let answer: ArchiveResponseJson<'_> = serde_json::from_slice(payload).map_err(|error| {
         EngineError::Unavailable(format!("cannot read the response of an archive: {error}"))
     })?;
-    connection.archive.store(answer.archive, Ordering::Relaxed);
     let other = answer.stream.clone().filter(|_| answer.other_stream);
+    connection.archive.store(answer.archive, Ordering::Relaxed);
     if let Some(stream) = answer.stream.as_ref().filter(|_| !answer.other_stream) {
         connection.found(stream);
     }

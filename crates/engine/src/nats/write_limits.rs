@@ -74,7 +74,7 @@ impl WriteLimits {
     /// [`RequestLimits::admits`](super::request_limits::RequestLimits::admits).
     pub(super) fn admits(&self, requester: &str) -> bool {
         let now = self.began.elapsed();
-        self.of(requester, |limits| limits.requests_budget.take(1, now).is_ok())
+        self.with_limits(requester, |limits| limits.requests_budget.take(1, now).is_ok())
     }
 
     /// Charges a request of `bytes` bytes, and reserves a slot for it. Refuses records while the
@@ -87,13 +87,18 @@ impl WriteLimits {
         bytes: usize,
     ) -> Result<PendingWrite, EngineError> {
         let now = self.began.elapsed();
-        self.of(requester, |limits| {
+        self.with_limits(requester, |limits| {
             let (own, all) = match kind {
                 WriteKind::Append => (&limits.appends, &self.appends),
                 WriteKind::Registration => (&limits.registrations, &self.registrations),
             };
-            let too_many =
-                |whose: &str| EngineError::Unavailable(format!("too many writes {whose} are pending"));
+            let too_many = |whose: &str| {
+                let why = format!("too many writes {whose} are pending");
+                match kind {
+                    WriteKind::Append => no_room(why),
+                    WriteKind::Registration => EngineError::Unavailable(why),
+                }
+            };
             let own = Arc::clone(own).try_acquire_owned().map_err(|_| too_many("of this station"))?;
             let of_all = Arc::clone(all).try_acquire_owned().map_err(|_| too_many("of all stations"))?;
             limits.charge(kind, bytes, now)?;
@@ -104,7 +109,7 @@ impl WriteLimits {
     /// Charges the records of a request; this may overdraw their budget.
     pub(super) fn charge_records(&self, requester: &str, records: usize) {
         let now = self.began.elapsed();
-        self.of(requester, |limits| limits.records_budget.charge(records as u64, now));
+        self.with_limits(requester, |limits| limits.records_budget.charge(records as u64, now));
     }
 
     /// Waits for permission to store records. The requests of one station are stored one after the
@@ -115,7 +120,7 @@ impl WriteLimits {
         Some(StorePermit { _own: own, _of_all: Arc::clone(&self.stored).acquire_owned().await.ok()? })
     }
 
-    fn of<T>(&self, requester: &str, work: impl FnOnce(&mut WriterLimits) -> T) -> T {
+    fn with_limits<T>(&self, requester: &str, work: impl FnOnce(&mut WriterLimits) -> T) -> T {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         if each.len() >= WRITERS_MAX {
             let now = self.began.elapsed();
@@ -171,6 +176,16 @@ impl WriterLimits {
             && slots.into_iter().all(|slots| Arc::strong_count(slots) == 1)
     }
 }
+
+/// Error of a request to append for which the archive has no room. The station then repeats only
+/// this request, and not the whole batch.
+pub(super) fn no_room(reason: String) -> EngineError {
+    EngineError::Throttled { reason, wait: NO_ROOM_WAIT }
+}
+
+/// Wait before a request for which the archive had no room is repeated. The request waited in the
+/// archive before, so the repetitions are few.
+const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// Largest number of pending requests of one station to append: enough for a station far away.
 pub(super) const APPENDS_EACH: usize = 8;
@@ -283,7 +298,9 @@ mod tests {
         let limits = WriteLimits::new();
         let reserve = |name: &str| limits.reserve(name, WriteKind::Append, 1);
         let greedy: Vec<_> = (0..APPENDS_EACH).map(|_| reserve("greedy").unwrap()).collect();
-        assert!(reserve("greedy").is_err());
+        let wait = Duration::from_secs(1);
+        let no_room = |refused: Result<PendingWrite, EngineError>| matches!(refused, Err(EngineError::Throttled { wait: found, .. }) if found == wait);
+        assert!(no_room(reserve("greedy")));
         assert!(limits.reserve("greedy", WriteKind::Registration, 1).is_ok(), "appends delay no renewal");
         let mut turns: Vec<_> = greedy.iter().map(|pending| Box::pin(limits.permit(pending))).collect();
         let taken: Vec<_> = turns.iter_mut().filter_map(|turn| turn.now_or_never()).collect();
@@ -306,6 +323,6 @@ mod tests {
         let all: Vec<_> =
             stations.iter().flat_map(|name| (0..APPENDS_EACH).map(|_| reserve(name).unwrap())).collect();
         assert_eq!(all.len(), WRITES_MAX);
-        assert!(reserve("late").is_err());
+        assert!(no_room(reserve("late")));
     }
 }

@@ -3,13 +3,12 @@
 //! that they did not check.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::archive_request::{ArchiveRequest, RegistrationJson};
 use super::connection::{NatsConnection, RequestError};
@@ -29,7 +28,8 @@ pub(super) enum Written {
 }
 
 /// Stores the messages through an archive. The first request has an answer before others are sent,
-/// so its error is exact. If a later request fails, some records are stored.
+/// so if an archive refuses the first request, no record is stored. If a later request fails, some
+/// records are stored.
 pub(super) async fn append(
     connection: &NatsConnection,
     messages: &[Outgoing],
@@ -40,81 +40,91 @@ pub(super) async fn append(
     }
     let mut requests = bodies(messages).into_iter().map(ArchiveRequest::append);
     let Some(first) = requests.next() else { return Ok(Written::Stored) };
-    let pacing = Pacing::default();
-    if append_part(connection, &first, &pacing, connection.config.deadline).await?.is_direct {
+    let (pacing, deadline) = (Pacing::default(), connection.config.deadline);
+    if append_part(connection, &first, &pacing, Instant::now() + deadline).await? == Written::Direct {
         return Ok(Written::Direct);
     }
+    let until = Instant::now() + deadline * REST_DEADLINES;
     let mut others = stream::iter(requests.collect::<Vec<_>>())
-        .map(async |request| append_part(connection, &request, &pacing, LATER_WAIT_MAX).await)
+        .map(async |request| append_part(connection, &request, &pacing, until).await)
         .buffered(APPENDS_EACH);
-    while let Some(answer) = others.next().await {
-        match answer {
-            Ok(response) if response.is_direct => return Ok(Written::Direct),
-            Ok(_) => {}
-            Err(error) => return Err(publish::partly_stored(error)),
+    let rest = async {
+        while let Some(written) = others.next().await {
+            if written.map_err(publish::partly_stored)? == Written::Direct {
+                return Ok(Written::Direct);
+            }
         }
-    }
-    Ok(Written::Stored)
+        Ok(Written::Stored)
+    };
+    timeout_at(until, rest).await.unwrap_or_else(|_| {
+        let within = deadline * REST_DEADLINES;
+        Err(EngineError::Unknown(format!("the archive did not store all records within {within:?}")))
+    })
 }
 
-/// Decides when the requests of one batch are sent: several at a time, and one at a time after the
-/// first refusal because of a rate limit.
+/// Decides when the requests of one batch are sent: several at a time, and one at a time after an
+/// archive has required the first wait.
 #[derive(Default)]
 struct Pacing {
     is_limited: AtomicBool,
     turn: Mutex<()>,
 }
 
-/// Sends one request to append, and again after each wait for a rate limit of at most `wait_max`.
+/// Sends one request to append, and again after each wait that the archive requires, if the wait
+/// ends before `until`.
 async fn append_part(
     connection: &NatsConnection,
     request: &ArchiveRequest,
     pacing: &Pacing,
-    wait_max: Duration,
-) -> Result<ArchiveResponse, EngineError> {
+    until: Instant,
+) -> Result<Written, EngineError> {
     let mut turn = None;
+    let mut may_be_stored = false;
     loop {
         if turn.is_none() && pacing.is_limited.load(Ordering::Relaxed) {
             turn = Some(pacing.turn.lock().await);
         }
         let slot = connection.appends.acquire().await;
-        let answer = append_once(connection, request).await;
+        let answer = append_once(connection, request, &mut may_be_stored).await;
         drop(slot);
         match answer {
-            Err(EngineError::Throttled { wait, .. }) if wait <= wait_max => {
-                let until = Instant::now() + wait;
+            Ok(response) if response.is_direct => return Ok(Written::Direct),
+            Ok(response) => {
+                connection.acknowledge(response.number.ok_or_else(without_number)?);
+                return Ok(Written::Stored);
+            }
+            Err(EngineError::Throttled { wait, .. })
+                if wait < until.saturating_duration_since(Instant::now()) =>
+            {
+                let due = Instant::now() + wait;
                 pacing.is_limited.store(true, Ordering::Relaxed);
                 if turn.is_none() {
                     turn = Some(pacing.turn.lock().await);
                 }
-                sleep_until(until).await;
+                sleep_until(due).await;
             }
-            Ok(response) if response.is_direct => return Ok(response),
-            Ok(response) => {
-                let number = response.number.ok_or_else(without_number)?;
-                connection.acknowledge(number);
-                return Ok(response);
-            }
-            error => return error,
+            Err(error) if may_be_stored => return Err(publish::partly_stored(error)),
+            Err(error) => return Err(error),
         }
     }
 }
 
 /// Sends a request to append to the archive that responded last, and to any archive if that archive
-/// does not respond. An archive may store the records twice; a reader counts them once.
+/// does not respond. Sets `may_be_stored` if a request had no answer. An archive may store the
+/// records twice; a reader counts them once.
 async fn append_once(
     connection: &NatsConnection,
     request: &ArchiveRequest,
+    may_be_stored: &mut bool,
 ) -> Result<ArchiveResponse, EngineError> {
     let known = connection.archive.load(Ordering::Relaxed);
-    let mut may_be_stored = false;
     if known != 0 {
         match connection.request_archive(request, Some(known)).await {
             Ok(answer) => return request_archive::read_written(connection, &answer.payload),
             Err(RequestError::Denied(what)) => return Err(EngineError::Denied(what)),
             Err(error) => {
-                may_be_stored = matches!(error, RequestError::NoAnswer(_));
-                forget(connection, known);
+                *may_be_stored |= matches!(error, RequestError::NoAnswer(_));
+                request_archive::forget(connection, known);
             }
         }
     }
@@ -122,7 +132,6 @@ async fn append_once(
         Ok(answer) => request_archive::read_written(connection, &answer.payload),
         Err(RequestError::Denied(what)) => Err(EngineError::Denied(what)),
         Err(RequestError::NoAnswer(why)) => Err(EngineError::Unknown(why)),
-        Err(RequestError::NotSent(why)) if may_be_stored => Err(EngineError::Unknown(why)),
         Err(RequestError::NotSent(why)) => Err(no_archive(connection, why)),
     }
 }
@@ -175,7 +184,7 @@ async fn first_answer(
                     answer => return answer,
                 },
                 Err(RequestError::NotSent(_)) if archive.is_some() => {
-                    forget(connection, known);
+                    request_archive::forget(connection, known);
                     attempts.push(attempt(connection, request, None));
                 }
                 Err(RequestError::NotSent(why)) => return Err(no_archive(connection, why)),
@@ -183,7 +192,7 @@ async fn first_answer(
                 Err(RequestError::Denied(what)) => return Err(EngineError::Denied(what)),
             },
             () = sleep_until(next_at) => {
-                forget(connection, known);
+                request_archive::forget(connection, known);
                 next_at += every;
                 attempts.push(attempt(connection, request, None));
             }
@@ -197,12 +206,6 @@ async fn attempt(
     archive: Option<u16>,
 ) -> (Option<u16>, Result<async_nats::Message, RequestError>) {
     (archive, connection.request_archive(request, archive).await)
-}
-
-/// Sends the next request to any archive, because the archive `known` does not respond.
-fn forget(connection: &NatsConnection, known: u16) {
-    // An error means that another archive has responded meanwhile.
-    let _ = connection.archive.compare_exchange(known, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Error of a write without an archive; nothing was written.
@@ -233,9 +236,11 @@ fn bodies(messages: &[Outgoing]) -> Vec<Bytes> {
 /// Longest records of one request, in bytes, with the line feeds. One record has at most 12 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// Longest wait for a rate limit after a part of the batch was stored. After a longer wait, the
-/// caller sends the whole batch again, and its stored part counts towards the rate limit again.
-const LATER_WAIT_MAX: Duration = Duration::from_secs(20);
+/// Longest time for the requests after the first one of a batch, in deadlines of a request. The
+/// default deadline gives 30 s, in which a rate limit permits a whole batch. Then the caller sends
+/// the whole batch again, and its stored part counts towards the rate limit again. The time is so
+/// short that the append ends before its caller stops it (60 s).
+const REST_DEADLINES: u32 = 6;
 
 /// Number of times that a write of a registration is sent within its deadline. The servers choose
 /// an archive at random for all but the first, so if one of two archives is gone, one of 128

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
-use barograph_engine::{Archiver, Engine, EngineError, Entry, Local, Nats, Range, Record, token, wire};
+use barograph_engine::{
+    Archiver, Engine, EngineError, Entry, Local, Nats, NatsConfig, Range, Record, token, wire,
+};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
@@ -48,6 +50,30 @@ impl Site {
     }
 }
 
+/// A server on which a test answers the requests of a station as an archive.
+struct FakeArchive {
+    _directory: tempfile::TempDir,
+    _server: NatsServer,
+    client: Client,
+    north: Nats,
+}
+
+impl FakeArchive {
+    /// The server permits everything, except that engines may not publish to `denied`.
+    async fn new(denied: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let server = limited(directory.path(), denied)?;
+        let client = Attacker::new(&server.url, free()).await.client;
+        let config = server::config(&server.url, NORTH);
+        let north = Nats::new(NatsConfig { deadline: Duration::from_millis(500), ..config }).unwrap();
+        Some(Self { _directory: directory, _server: server, client, north })
+    }
+
+    async fn answer(&self, answer: impl FnMut(&str, &Value) -> Value + Send + 'static) -> Arc<AtomicUsize> {
+        answer_as_archive(self.client.clone(), answer).await
+    }
+}
+
 /// A server that denies engines publications to `denied`, and denies nothing to the user of
 /// [`free`].
 fn limited(directory: &Path, denied: &str) -> Option<NatsServer> {
@@ -71,10 +97,18 @@ fn lines(records: &[Record]) -> String {
     records.iter().map(|record| wire::record_text(record) + "\n").collect()
 }
 
-/// Answers every request of the north with what `answer` returns, and counts the requests.
+/// Records of the north that need several requests.
+fn batch(count: u64) -> Vec<Record> {
+    let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(1000));
+    (1..=count).map(|seq| Record { detail: detail.clone(), ..record(NORTH, "x", seq) }).collect()
+}
+
+/// Answers the requests of the north with what `answer` returns for the kind in the subject, with
+/// the number of an archive if the subject has one, and for the JSON of the request. `Null` is no
+/// answer. Returns the number of requests.
 async fn answer_as_archive(
     client: Client,
-    mut answer: impl FnMut() -> Value + Send + 'static,
+    mut answer: impl FnMut(&str, &Value) -> Value + Send + 'static,
 ) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
@@ -86,7 +120,10 @@ async fn answer_as_archive(
             let head = request.payload.split(|&byte| byte == b'\n').next().unwrap();
             let head: Value = serde_json::from_slice(head).unwrap();
             let reply = format!("barograph.b.{}.{}", token(NORTH), head["answer"].as_str().unwrap());
-            client.publish(reply, answer().to_string().into()).await.unwrap();
+            let answer = answer(request.subject.rsplit('.').next().unwrap(), &head);
+            if !answer.is_null() {
+                client.publish(reply, answer.to_string().into()).await.unwrap();
+            }
         }
     });
     count
@@ -113,7 +150,7 @@ async fn a_response_without_a_number_is_no_success() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = limited(directory.path(), "$JS.API.STREAM.>") else { return };
     let archive = Attacker::new(&server.url, free()).await;
-    answer_as_archive(archive.client, || json!({ "archive": 1 })).await;
+    answer_as_archive(archive.client, |_, _| json!({ "archive": 1 })).await;
     let north = Nats::new(server::config(&server.url, NORTH)).unwrap();
     let unknown = north.append(&[record(NORTH, "x", 1)]).await;
     assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
@@ -141,7 +178,7 @@ async fn a_batch_beyond_a_rate_limit_is_not_sent_many_times() {
     let (mut free_at, mut stored) = (Instant::now(), 0);
     let accepted = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&accepted);
-    let requests = answer_as_archive(archive.client, move || {
+    let requests = answer_as_archive(archive.client, move |_, _| {
         let wait = free_at.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
             let wait_ms = wait.as_millis() + 1;
@@ -154,13 +191,49 @@ async fn a_batch_beyond_a_rate_limit_is_not_sent_many_times() {
     })
     .await;
     let north = Nats::new(server::config(&server.url, NORTH)).unwrap();
-    let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(1000));
-    let batch: Vec<Record> =
-        (1..=400).map(|seq| Record { detail: detail.clone(), ..record(NORTH, "x", seq) }).collect();
-    north.append(&batch).await.unwrap();
+    north.append(&batch(400)).await.unwrap();
     let (requests, accepted) = (requests.load(Ordering::Relaxed), accepted.load(Ordering::Relaxed));
     assert!(25 < accepted, "{accepted} requests");
     assert!(requests <= 2 * accepted + 16, "{requests} requests for {accepted} parts");
+}
+
+/// An archive limits the rate of every request. The append ends, with an error that shows whether
+/// records may be stored.
+#[tokio::test]
+async fn an_append_ends_while_an_archive_limits_its_rate() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
+    let mut accepted = 0..1;
+    fake.answer(move |_, _| match accepted.next() {
+        Some(_) => json!({ "archive": 1, "number": 1 }),
+        None => json!({ "archive": 1, "error": { "kind": "throttled", "text": "x", "wait_ms": 50 } }),
+    })
+    .await;
+    let append = async || tokio::time::timeout(server::LIMIT / 3, fake.north.append(&batch(400))).await;
+    let partly = append().await;
+    assert!(matches!(partly, Ok(Err(EngineError::Unknown(_)))), "{partly:?}");
+    let refused = append().await;
+    assert!(matches!(refused, Ok(Err(EngineError::Throttled { .. }))), "{refused:?}");
+}
+
+/// One archive gets the records and does not answer, and another archive refuses them.
+#[tokio::test]
+async fn records_that_one_archive_refuses_may_be_stored_by_another() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>\", \"barograph.m.>").await else { return };
+    let mut answers = vec![
+        json!({ "archive": 7, "number": 1 }),
+        Value::Null,
+        json!({ "archive": 8, "error": { "kind": "unavailable", "text": "x" } }),
+        // The first request of a batch is stored, and the second is not.
+        json!({ "archive": 8, "number": 1 }),
+        json!({ "archive": 8, "direct": true }),
+    ]
+    .into_iter();
+    fake.answer(move |_, _| answers.next().unwrap_or_else(|| json!({ "archive": 8, "direct": true }))).await;
+    fake.north.append(&[record(NORTH, "x", 1)]).await.unwrap();
+    for batch in [batch(1), batch(100)] {
+        let unknown = fake.north.append(&batch).await;
+        assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
+    }
 }
 
 /// A write of a registration may be executed late, so it must not replace a later registration.
@@ -246,7 +319,8 @@ async fn a_station_registers_by_itself_if_the_servers_deny_it_to_archives() {
     });
     let made = archive.ask("$JS.API.STREAM.CREATE.KV_barograph_dir".into(), None, bucket.to_string()).await;
     assert!(made["error"].is_null(), "{made}");
-    let asked = answer_as_archive(archive.client.clone(), || json!({ "archive": 1, "direct": true })).await;
+    let asked =
+        answer_as_archive(archive.client.clone(), |_, _| json!({ "archive": 1, "direct": true })).await;
     let north = Nats::new(server::config(&server.url, NORTH)).unwrap();
     let _lease = north.register(&entry(NORTH), Duration::from_secs(10)).await.unwrap();
     assert_eq!(asked.load(Ordering::Relaxed), 1);

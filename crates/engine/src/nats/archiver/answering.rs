@@ -11,7 +11,7 @@ use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson};
 use super::super::connection::{RequestError, json};
 use super::super::progress::{Progress, Readiness};
 use super::super::request_limits::{PendingRequest, RequestCost};
-use super::super::write_limits::{PendingWrite, WriteKind};
+use super::super::write_limits::{self, PendingWrite, WriteKind};
 use super::{RETRY_MAX, RETRY_MIN, Shared, writing};
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, EngineError, Page, Record};
@@ -100,21 +100,24 @@ async fn process_write(shared: &Arc<Shared>, message: &Message, is_outdated: boo
     }
 }
 
-/// Executes a request to write, and answers it before the requester stops waiting.
+/// Executes a request to write, and answers it before the requester's deadline. Half of the time is
+/// for the wait for room: if a write ends without an answer of the servers, the station repeats its
+/// whole batch.
 async fn respond_to_write(
     shared: Arc<Shared>,
     received: ReceivedRequest,
     (kind, pending): (WriteKind, PendingWrite),
     reply: async_nats::Subject,
 ) {
-    let until = received.came + shared.connection.config.deadline * 4 / 5;
+    let deadline = shared.connection.config.deadline;
+    let (room_until, until) = (received.came + deadline * 2 / 5, received.came + deadline * 4 / 5);
     let permit = async {
         match kind {
             WriteKind::Append => shared.write_limits.permit(&pending).await.map(Some),
             WriteKind::Registration => Some(None),
         }
     };
-    let answer = match timeout_at(until, permit).await {
+    let answer = match timeout_at(room_until, permit).await {
         Ok(Some(_permit)) => {
             let (requester, kind) = (&received.requester, &received.kind);
             let written = writing::write(&shared, requester, kind, &received.request);
@@ -123,7 +126,7 @@ async fn respond_to_write(
             })
         }
         Ok(None) => return,
-        Err(_) => Err(EngineError::Unavailable("the archive has many records to store; retry later".into())),
+        Err(_) => Err(write_limits::no_room("the archive has many records to store".into())),
     };
     send(&shared, reply, answer).await;
 }
