@@ -61,7 +61,8 @@ pub(super) struct NatsConnection {
     /// Limits the number of unanswered requests to append, because an archive refuses more of one
     /// station.
     pub(super) appends: Semaphore,
-    /// Number of the archive that responded last; 0 before the first response.
+    /// Number of the archive that responded last; 0 before the first response, and after that
+    /// archive failed.
     pub(super) archive: AtomicU16,
     /// Number of subscriptions with [`StartAt::Now`](crate::StartAt::Now) that have no position
     /// yet. Appends wait until these subscriptions have a position.

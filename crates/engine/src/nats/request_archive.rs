@@ -98,7 +98,7 @@ async fn request_once(
     }
 }
 
-/// Sends the next request to any archive, because the archive `number` does not respond.
+/// Sends the next request to any archive, because the archive `number` does not respond or fails.
 pub(super) fn forget(connection: &NatsConnection, number: u16) {
     // An error means that another archive has responded meanwhile.
     let _ = connection.archive.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -117,7 +117,11 @@ fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse,
         EngineError::Unavailable(format!("cannot read the response of an archive: {error}"))
     })?;
     let other = answer.stream.clone().filter(|_| answer.other_stream);
-    connection.archive.store(answer.archive, Ordering::Relaxed);
+    if other.is_none() && answer.is_failure() {
+        forget(connection, answer.archive);
+    } else {
+        connection.archive.store(answer.archive, Ordering::Relaxed);
+    }
     if let Some(stream) = answer.stream.as_ref().filter(|_| !answer.other_stream) {
         connection.found(stream);
     }

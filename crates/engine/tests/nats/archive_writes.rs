@@ -215,6 +215,33 @@ async fn an_append_ends_while_an_archive_limits_its_rate() {
     assert!(matches!(refused, Ok(Err(EngineError::Throttled { .. }))), "{refused:?}");
 }
 
+/// A station that gets an error from an archive sends its next request to any archive.
+#[tokio::test]
+async fn a_station_leaves_an_archive_that_fails() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
+    let error =
+        |kind: &str| json!({ "archive": 7, "error": { "kind": kind, "text": "x", "wait_ms": 60_000 } });
+    let answers = [error("unavailable"), error("unknown"), json!({ "archive": 7, "direct": true })];
+    let (failures, stays) = (answers.len(), error("throttled"));
+    let mut answers = answers
+        .into_iter()
+        .chain([stays])
+        .flat_map(|failure| [json!({ "archive": 7, "number": 1 }), failure]);
+    let (sender, mut kinds) = tokio::sync::mpsc::unbounded_channel();
+    fake.answer(move |kind, _| {
+        sender.send(kind.to_owned()).unwrap();
+        answers.next().unwrap_or(Value::Null)
+    })
+    .await;
+    for _ in 0..=failures {
+        fake.north.append(&[record(NORTH, "x", 1)]).await.unwrap();
+        assert!(fake.north.append(&[record(NORTH, "x", 2)]).await.is_err());
+        assert_eq!([kinds.recv().await.unwrap(), kinds.recv().await.unwrap()], ["append", "append-7"]);
+    }
+    assert!(fake.north.append(&[record(NORTH, "x", 2)]).await.is_err());
+    assert_eq!(kinds.recv().await.unwrap(), "append-7", "a rate limit is no failure");
+}
+
 /// One archive gets the records and does not answer, and another archive refuses them.
 #[tokio::test]
 async fn records_that_one_archive_refuses_may_be_stored_by_another() {
