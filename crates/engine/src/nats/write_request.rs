@@ -8,7 +8,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::archive_request::{ArchiveRequest, RegistrationJson};
 use super::connection::{NatsConnection, RequestError};
@@ -139,20 +139,17 @@ async fn append_once(
 /// Writes or deletes the registration of this station through an archive; `None` as
 /// [`Written::Direct`].
 ///
-/// The write is repeated while it has no answer, because one of several archives may be gone
-/// without a sign. The first answer counts. A repeated write can only be refused, or replace the
-/// same entry of the same registration.
+/// A write with a condition is repeated while it has no answer, because one of several archives may
+/// be gone without a sign. The first answer counts. If the write was executed before, its
+/// repetition is refused because of the condition. A write without a condition is sent once: a
+/// repetition that is executed late could replace a later registration.
 pub(super) async fn register(
     connection: &NatsConnection,
     write: &KeyWrite<'_>,
 ) -> Result<Option<WriteResult>, EngineError> {
     let registration = RegistrationJson { id: write.id.into(), ttl_s: write.ttl_s, over: write.over };
     let request = ArchiveRequest::register(registration, write.text.clone().unwrap_or_default());
-    let deadline = connection.config.deadline;
-    let Ok(answer) = timeout(deadline, first_answer(connection, &request)).await else {
-        return Err(EngineError::Unknown(format!("no archive responds within {deadline:?}")));
-    };
-    let answer = answer?;
+    let answer = first_answer(connection, &request, write.over.is_some()).await?;
     match answer.number {
         _ if answer.is_direct => Ok(None),
         _ if answer.is_conflict => Ok(Some(WriteResult::Conflict)),
@@ -166,35 +163,57 @@ fn without_number() -> EngineError {
     EngineError::Unknown("an archive responded without a number".into())
 }
 
+/// Sends a request to register, and, if `repeats`, sends it again while it has no answer. The error
+/// is [`EngineError::Unknown`] if another attempt may have been executed.
 async fn first_answer(
     connection: &NatsConnection,
     request: &ArchiveRequest,
+    repeats: bool,
 ) -> Result<ArchiveResponse, EngineError> {
     let known = connection.archive.load(Ordering::Relaxed);
+    let deadline = connection.config.deadline;
+    let until = Instant::now() + deadline;
     let mut attempts = FuturesUnordered::new();
     attempts.push(attempt(connection, request, (known != 0).then_some(known)));
-    let every = connection.config.deadline / ATTEMPTS;
-    let mut next_at = Instant::now() + every;
+    let mut next_at = Instant::now() + deadline / ATTEMPTS;
+    let mut is_repeated = false;
+    let mut failure = None;
     loop {
         tokio::select! {
-            Some((archive, answer)) = attempts.next() => match answer {
-                Ok(answer) => match request_archive::read_written(connection, &answer.payload) {
-                    // A repetition is beyond a limit; the earlier write has no answer yet.
-                    Err(EngineError::Throttled { .. } | EngineError::Unavailable(_)) if !attempts.is_empty() => {}
-                    answer => return answer,
-                },
-                Err(RequestError::NotSent(_)) if archive.is_some() => {
-                    request_archive::forget(connection, known);
-                    attempts.push(attempt(connection, request, None));
+            Some((archive, answer)) = attempts.next() => {
+                let error = match answer {
+                    Ok(answer) => match request_archive::read_written(connection, &answer.payload) {
+                        Err(
+                            error @ (EngineError::Throttled { .. }
+                            | EngineError::Unavailable(_)
+                            | EngineError::Unknown(_)),
+                        ) => error,
+                        answer => return answer,
+                    },
+                    Err(RequestError::NotSent(_)) if archive.is_some() => {
+                        request_archive::forget(connection, known);
+                        attempts.push(attempt(connection, request, None));
+                        continue;
+                    }
+                    Err(RequestError::NotSent(why)) => no_archive(connection, why),
+                    Err(RequestError::NoAnswer(why)) => failure.take().unwrap_or(EngineError::Unknown(why)),
+                    Err(RequestError::Denied(what)) => return Err(EngineError::Denied(what)),
+                };
+                if attempts.is_empty() {
+                    return Err(if is_repeated { publish::partly_stored(error) } else { error });
                 }
-                Err(RequestError::NotSent(why)) => return Err(no_archive(connection, why)),
-                Err(RequestError::NoAnswer(why)) => return Err(EngineError::Unknown(why)),
-                Err(RequestError::Denied(what)) => return Err(EngineError::Denied(what)),
-            },
-            () = sleep_until(next_at) => {
+                failure = Some(error);
+            }
+            () = sleep_until(next_at), if repeats && next_at < until => {
                 request_archive::forget(connection, known);
-                next_at += every;
+                is_repeated = true;
+                next_at += deadline / ATTEMPTS;
                 attempts.push(attempt(connection, request, None));
+            }
+            () = sleep_until(until) => {
+                request_archive::forget(connection, known);
+                let silent = || EngineError::Unknown(format!("no archive responds within {deadline:?}"));
+                return Err(publish::partly_stored(failure.unwrap_or_else(silent)));
             }
         }
     }
@@ -242,7 +261,7 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 /// short that the append ends before its caller stops it (60 s).
 const REST_DEADLINES: u32 = 6;
 
-/// Number of times that a write of a registration is sent within its deadline. The servers choose
+/// Number of times that a write with a condition is sent within its deadline. The servers choose
 /// an archive at random for all but the first, so if one of two archives is gone, one of 128
 /// stations does not reach the other archive within this time.
 const ATTEMPTS: u32 = 8;

@@ -263,6 +263,42 @@ async fn records_that_one_archive_refuses_may_be_stored_by_another() {
     }
 }
 
+/// A write of a registration without a condition may replace a later registration, so it is not
+/// repeated.
+#[tokio::test]
+async fn a_registration_without_a_condition_is_sent_once() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
+    let unconditional = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&unconditional);
+    fake.answer(move |_, request| match request["registration"]["over"].as_u64() {
+        Some(_) => json!({ "archive": 1, "conflict": true }),
+        None => {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Value::Null
+        }
+    })
+    .await;
+    let unknown = fake.north.register(&entry(NORTH), Duration::from_secs(10)).await.map(drop);
+    assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
+    assert_eq!(unconditional.load(Ordering::Relaxed), 1);
+}
+
+/// One archive does not answer, and another archive reports why it cannot write. The error has this
+/// reason.
+#[tokio::test]
+async fn a_failed_registration_reports_the_reason_of_an_archive() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
+    let mut answers = [Value::Null].into_iter();
+    fake.answer(move |_, _| {
+        let failure = || json!({ "archive": 8, "error": { "kind": "unavailable", "text": "a full disk" } });
+        answers.next().unwrap_or_else(failure)
+    })
+    .await;
+    let unknown = fake.north.register(&entry(NORTH), Duration::from_secs(10)).await.map(drop);
+    let Err(EngineError::Unknown(why)) = unknown else { panic!("{unknown:?}") };
+    assert!(why.contains("a full disk"), "{why}");
+}
+
 /// A write of a registration may be executed late, so it must not replace a later registration.
 #[tokio::test]
 async fn a_new_registration_replaces_only_what_the_station_has_read() {
