@@ -7,13 +7,13 @@ use std::time::Duration;
 use async_nats::{HeaderMap, HeaderName};
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::connection::{NatsConnection, RequestError};
 use super::directory_writes::DirectoryWrites;
 use super::key_write::{self, KeyWrite, WriteResult};
 use super::publish::Acknowledgement;
-use super::stream_read::{self, Stored};
+use super::stream_read::{self, RESPONSE_TIMEOUT, Stored};
 use super::streams::{self, ENTRIES, ENTRY_BYTES_MAX};
 use super::{subject, write_request};
 use crate::{EngineError, Entry, HostId, Lease, LeaseState, wire};
@@ -211,10 +211,11 @@ impl Registration {
     }
 
     /// Sequence number of the newest message at the key; 0 if there is none, or if the key cannot
-    /// be read. The write then reports the error.
+    /// be read. A write that requires an empty key is then refused if the key has a message.
     async fn newest_seq(&self) -> u64 {
-        let newest = stream_read::last(&self.connection, ENTRIES, &key(&self.host)).await;
-        newest.ok().flatten().map_or(0, |stored| stored.seq)
+        let key = key(&self.host);
+        let newest = timeout(RESPONSE_TIMEOUT, stream_read::last(&self.connection, ENTRIES, &key)).await;
+        newest.ok().and_then(Result::ok).flatten().map_or(0, |stored| stored.seq)
     }
 
     /// Renews the registration until the registration is stopped or replaced. When the registration
@@ -231,12 +232,10 @@ impl Registration {
                 () = sleep(wait) => {}
                 () = connection.renew_now.notified() => {}
             }
-            let began = Instant::now();
             wait = match self.put(condition.over).await {
                 Ok(WriteResult::Stored(seq)) => {
                     self.seq = seq;
                     condition = Condition::over(seq);
-                    self.set_renewed_at(Some(began));
                     third
                 }
                 Ok(WriteResult::Conflict) => match self.read_key().await {
@@ -311,6 +310,7 @@ impl Registration {
         let put = self.write(Some(&self.text), self.ttl_s, over).await;
         match &put {
             Ok(WriteResult::Stored(_)) => {
+                self.set_renewed_at(Some(began));
                 let ttl = Duration::from_secs(self.ttl_s);
                 self.connection.writes.send_modify(|writes| writes.stored(began, ttl));
             }

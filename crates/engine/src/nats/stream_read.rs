@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
@@ -276,6 +277,10 @@ pub(super) fn parse_time(text: &str) -> Option<i64> {
     let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     i64::try_from(time.unix_timestamp_nanos()).ok()
 }
+
+/// Time without a response after which a message counts as lost: several round trips around the
+/// Earth (0.3 s each).
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use self::members::{LateRenewals, Members, Renewal, WholeRead};
 use super::connection::{NatsConnection, RequestError};
 use super::directory::{self, Registered, RegistrationHeader};
-use super::stream_read::{self, Stored};
+use super::stream_read::{self, RESPONSE_TIMEOUT, Stored};
 use super::streams::{self, ENTRIES};
 use super::subject;
 use crate::{BoxStream, EngineError, Event, Group, HostId};
@@ -322,10 +322,6 @@ impl Watcher {
 /// Largest number of events buffered for a slow reader. If the buffer stays full, the watch waits,
 /// and may have to read the whole directory again.
 const BUFFER: usize = 1024;
-
-/// Time without a response after which a message counts as lost: several round trips around the
-/// Earth (0.3 s each).
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Largest number of entries in one read.
 const RANGE_MESSAGES: usize = 512;

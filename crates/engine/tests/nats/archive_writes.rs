@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use barograph_engine::{
-    Archiver, Engine, EngineError, Entry, Local, Nats, NatsConfig, Range, Record, token, wire,
+    Archiver, Engine, EngineError, Entry, LeaseState, Local, Nats, NatsConfig, Range, Record, token, wire,
 };
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ impl Site {
 /// A server on which a test answers the requests of a station as an archive.
 struct FakeArchive {
     _directory: tempfile::TempDir,
-    _server: NatsServer,
+    server: NatsServer,
     client: Client,
     north: Nats,
 }
@@ -66,7 +66,7 @@ impl FakeArchive {
         let client = Attacker::new(&server.url, free()).await.client;
         let config = server::config(&server.url, NORTH);
         let north = Nats::new(NatsConfig { deadline: Duration::from_millis(500), ..config }).unwrap();
-        Some(Self { _directory: directory, _server: server, client, north })
+        Some(Self { _directory: directory, server, client, north })
     }
 
     async fn answer(&self, answer: impl FnMut(&str, &Value) -> Value + Send + 'static) -> Arc<AtomicUsize> {
@@ -297,6 +297,23 @@ async fn a_failed_registration_reports_the_reason_of_an_archive() {
     let unknown = fake.north.register(&entry(NORTH), Duration::from_secs(10)).await.map(drop);
     let Err(EngineError::Unknown(why)) = unknown else { panic!("{unknown:?}") };
     assert!(why.contains("a full disk"), "{why}");
+}
+
+/// The server does not deliver the message at the station's key. The station soon registers without
+/// the message's number, and its lease begins with the write that was stored.
+#[tokio::test]
+async fn a_key_that_cannot_be_read_does_not_delay_a_registration_by_its_lease() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
+    let client = &fake.client;
+    let _silent = client.subscribe("$JS.API.DIRECT.GET.KV_barograph_dir").await.unwrap();
+    let mut answers = [json!({ "archive": 1, "conflict": true })].into_iter();
+    fake.answer(move |_, _| answers.next().unwrap_or_else(|| json!({ "archive": 1, "number": 1 }))).await;
+    let config = server::config(&fake.server.url, NORTH);
+    let north = Nats::new(NatsConfig { deadline: Duration::from_mins(2), ..config }).unwrap();
+    let entry = entry(NORTH);
+    let lease = north.register(&entry, Duration::from_secs(2));
+    let lease = tokio::time::timeout(server::LIMIT, lease).await.unwrap().unwrap();
+    assert_eq!(lease.state(), LeaseState::Held);
 }
 
 /// A write of a registration may be executed late, so it must not replace a later registration.
