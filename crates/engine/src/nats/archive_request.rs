@@ -250,12 +250,6 @@ impl ArchiveResponseJson<'_> {
         Self { error: Some(ErrorJson { kind: kind.into(), text, wait_ms }), ..self }
     }
 
-    /// Returns whether another archive may succeed where this archive failed.
-    pub(super) fn is_failure(&self) -> bool {
-        let is_temporary = |error: &ErrorJson| matches!(error.kind.as_str(), "unavailable" | "unknown");
-        self.direct || self.error.as_ref().is_some_and(is_temporary)
-    }
-
     /// Returns the result of the response, or the error in the response. The result is the number
     /// in the response, if there is a number, and a page, which may be empty.
     pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), EngineError> {

@@ -13,7 +13,7 @@ use super::connection::{NatsConnection, RequestError};
 use super::directory_writes::DirectoryWrites;
 use super::key_write::{self, KeyWrite, WriteResult};
 use super::publish::Acknowledgement;
-use super::stream_read::{self, RESPONSE_TIMEOUT, Stored};
+use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES, ENTRY_BYTES_MAX};
 use super::{subject, write_request};
 use crate::{EngineError, Entry, HostId, Lease, LeaseState, wire};
@@ -155,7 +155,7 @@ impl Condition {
     /// Records that the condition was refused although the key has this registration, at sequence
     /// number `seq`.
     ///
-    /// Replicas also refuse a conditional write while any other write has a condition on this key.
+    /// Replicas also refuse a conditional write while any other write of this key is pending.
     /// A write without a condition is never refused for this reason, so it is used after
     /// [`REFUSALS_MAX`] refusals.
     fn refused(&mut self, seq: u64) {
@@ -213,9 +213,12 @@ impl Registration {
     /// Sequence number of the newest message at the key; 0 if there is none, or if the key cannot
     /// be read. A write that requires an empty key is then refused if the key has a message.
     async fn newest_seq(&self) -> u64 {
+        // A key has one message. `read_range` reports also the number of a message that the server
+        // does not deliver.
         let key = key(&self.host);
-        let newest = timeout(RESPONSE_TIMEOUT, stream_read::last(&self.connection, ENTRIES, &key)).await;
-        newest.ok().and_then(Result::ok).flatten().map_or(0, |stored| stored.seq)
+        let newest = stream_read::read_range(&self.connection, ENTRIES, &key, 1, 1);
+        let newest = timeout(NEWEST_WITHIN, newest).await.ok().and_then(Result::ok);
+        newest.and_then(|range| range.last()).unwrap_or(0)
     }
 
     /// Renews the registration until the registration is stopped or replaced. When the registration
@@ -278,8 +281,11 @@ impl Registration {
 
     /// Reads the content of the key after a conditional write was refused.
     async fn read_key(&self) -> Result<KeyContent, RequestError> {
-        Ok(match stream_read::last(&self.connection, ENTRIES, &key(&self.host)).await? {
-            None => KeyContent::Empty,
+        // A key has one message.
+        let range = stream_read::read_range(&self.connection, ENTRIES, &key(&self.host), 1, 1).await?;
+        Ok(match range.messages.into_iter().next() {
+            None if range.lost.is_empty() => KeyContent::Empty,
+            None => KeyContent::Invalid,
             Some(stored) => match Registered::read(&stored) {
                 None => KeyContent::Invalid,
                 Some(Registered { id, content, .. }) if id == self.id => match content {
@@ -348,7 +354,12 @@ impl Registration {
         }
         match write_request::register(connection, &write).await? {
             Some(written) => Ok(written),
-            None => Ok(key_write::write(connection, &self.host, &write).await?),
+            // A denial means that the archive and this station are connected to servers with
+            // different configurations.
+            None => match key_write::write(connection, &self.host, &write).await {
+                Err(RequestError::Denied(why)) => Err(EngineError::Unknown(why)),
+                written => Ok(written?),
+            },
         }
     }
 }
@@ -502,6 +513,10 @@ pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
 /// The longest `mesh.lease_s`.
 const LEASE_MAX: Duration = Duration::from_mins(5);
+
+/// Longest read of the newest message before a registration. Servers under load need up to 4 s for
+/// a response; three such reads and writes take less than the caller waits (30 s).
+const NEWEST_WITHIN: Duration = Duration::from_secs(4);
 
 /// The longest time between two renewals: a full bucket drops its oldest entries, and members can
 /// make servers fill the bucket within a minute (lab/results/nats-costs.md, "Keys of the

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::directory::RENEWED_AFTER;
+
 /// What the writes of one engine show about the directory.
 #[derive(Debug)]
 pub(super) struct DirectoryWrites {
@@ -112,7 +114,7 @@ impl DirectoryWrites {
     pub(super) fn lease_end(&self, end: Instant, ttl: Duration, now: Instant) -> LeaseEnd {
         match self.state {
             State::Taken { since, last } if end <= last => {
-                let returned = since.map(|since| since + ttl.max(self.return_max));
+                let returned = since.map(|since| since + ttl.min(RENEWED_WITHIN).max(self.return_max));
                 returned.filter(|returned| now < *returned).map_or(LeaseEnd::Lost, LeaseEnd::UndecidedUntil)
             }
             State::Unknown { .. } | State::Taken { .. } | State::Failing { .. } => LeaseEnd::Undecided,
@@ -146,6 +148,10 @@ impl DirectoryWrites {
         };
     }
 }
+
+/// Time within which a live station renews a lease of any length after the directory accepts writes
+/// again: three periods of renewal, as in the shortest leases.
+const RENEWED_WITHIN: Duration = Duration::from_secs(3 * RENEWED_AFTER.as_secs());
 
 #[cfg(test)]
 mod tests {
@@ -187,6 +193,7 @@ mod tests {
         assert_eq!(writes.failing(), None);
         assert_eq!(writes.lease_end(at(7), TTL, at(61)), LeaseEnd::UndecidedUntil(at(70)));
         assert_eq!(writes.lease_end(at(7), 30 * SECOND, at(70)), LeaseEnd::UndecidedUntil(at(90)));
+        assert_eq!(writes.lease_end(at(7), 300 * SECOND, at(70)), LeaseEnd::UndecidedUntil(at(90)));
         assert_eq!(
             writes.lease_end(at(7), SECOND, at(69)),
             LeaseEnd::UndecidedUntil(at(70)),

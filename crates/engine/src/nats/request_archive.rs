@@ -117,17 +117,24 @@ fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse,
         EngineError::Unavailable(format!("cannot read the response of an archive: {error}"))
     })?;
     let other = answer.stream.clone().filter(|_| answer.other_stream);
-    if other.is_none() && answer.is_failure() {
-        forget(connection, answer.archive);
-    } else {
-        connection.archive.store(answer.archive, Ordering::Relaxed);
-    }
+    let archive = answer.archive;
     if let Some(stream) = answer.stream.as_ref().filter(|_| !answer.other_stream) {
         connection.found(stream);
     }
     let bucket = answer.bucket.clone();
     let (is_conflict, is_direct) = (answer.conflict, answer.direct);
-    let (number, page) = answer.read().map_err(|error| match other {
+    let result = answer.read();
+    match &result {
+        // Another archive may succeed.
+        Ok(_) if is_direct => forget(connection, archive),
+        Err(EngineError::Unavailable(_) | EngineError::Unknown(_)) if other.is_none() => {
+            forget(connection, archive);
+        }
+        // This response does not show whether the archive can write.
+        Err(EngineError::Throttled { .. }) => {}
+        _ => connection.archive.store(archive, Ordering::Relaxed),
+    }
+    let (number, page) = result.map_err(|error| match other {
         Some(stream) => ArchiveRequestError::OtherStream(stream, error),
         None => ArchiveRequestError::Other(error),
     })?;

@@ -177,14 +177,20 @@ impl WriterLimits {
     }
 }
 
+/// Time that the rate limits require for records and bytes that exceed their bursts.
+pub(super) fn append_time(records: usize, bytes: usize) -> Duration {
+    let time = |amount: usize, per_s: u64| Duration::from_secs_f64(amount as f64 / per_s as f64);
+    time(records, RECORDS_PER_S).max(time(bytes, BYTES_PER_S))
+}
+
 /// Error of a request to append for which the archive has no room. The station then repeats only
-/// this request, and not the whole batch.
+/// this request.
 pub(super) fn no_room(reason: String) -> EngineError {
     EngineError::Throttled { reason, wait: NO_ROOM_WAIT }
 }
 
-/// Wait before a request for which the archive had no room is repeated. The request waited in the
-/// archive before, so the repetitions are few.
+/// Wait before a request for which the archive had no room is repeated. The repetitions are few: a
+/// station sends one request at a time after its first wait.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);
 
 /// Largest number of pending requests of one station to append: enough for a station far away.
@@ -229,6 +235,12 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    #[test]
+    fn the_tighter_limit_determines_the_time_of_an_append() {
+        assert_eq!(append_time(10_000, 1), Duration::from_secs(50));
+        assert_eq!(append_time(1, 100 << 20), Duration::from_secs(400));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_writes_of_one_station_are_limited() {

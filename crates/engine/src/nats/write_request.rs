@@ -15,21 +15,20 @@ use super::connection::{NatsConnection, RequestError};
 use super::key_write::{KeyWrite, WriteResult};
 use super::publish::{self, Outgoing};
 use super::request_archive::{self, ArchiveResponse};
-use super::write_limits::APPENDS_EACH;
+use super::write_limits::{self, APPENDS_EACH};
 use crate::EngineError;
 
 /// Result of an append through an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Stored,
-    /// Nothing was stored: the servers have an older configuration, with which stations write by
-    /// themselves.
+    /// This request stored nothing: the servers have an older configuration, with which stations
+    /// write by themselves.
     Direct,
 }
 
-/// Stores the messages through an archive. The first request has an answer before others are sent,
-/// so if an archive refuses the first request, no record is stored. If a later request fails, some
-/// records are stored.
+/// Stores the messages through an archive. The first request has an answer before others are sent.
+/// An error other than [`EngineError::Unknown`] means that no record is stored.
 pub(super) async fn append(
     connection: &NatsConnection,
     messages: &[Outgoing],
@@ -38,13 +37,16 @@ pub(super) async fn append(
         let (origin, host) = (&foreign.origin, &connection.config.host);
         return Err(EngineError::Denied(format!("{host} may not append records of {origin}")));
     }
+    let bytes = messages.iter().map(|message| message.payload.len() + 1).sum();
+    let rest_max = (connection.config.deadline * REST_DEADLINES)
+        .max(2 * write_limits::append_time(messages.len(), bytes));
     let mut requests = bodies(messages).into_iter().map(ArchiveRequest::append);
     let Some(first) = requests.next() else { return Ok(Written::Stored) };
     let (pacing, deadline) = (Pacing::default(), connection.config.deadline);
     if append_part(connection, &first, &pacing, Instant::now() + deadline).await? == Written::Direct {
         return Ok(Written::Direct);
     }
-    let until = Instant::now() + deadline * REST_DEADLINES;
+    let until = Instant::now() + rest_max;
     let mut others = stream::iter(requests.collect::<Vec<_>>())
         .map(async |request| append_part(connection, &request, &pacing, until).await)
         .buffered(APPENDS_EACH);
@@ -57,8 +59,7 @@ pub(super) async fn append(
         Ok(Written::Stored)
     };
     timeout_at(until, rest).await.unwrap_or_else(|_| {
-        let within = deadline * REST_DEADLINES;
-        Err(EngineError::Unknown(format!("the archive did not store all records within {within:?}")))
+        Err(EngineError::Unknown(format!("the archive did not store all records within {rest_max:?}")))
     })
 }
 
@@ -164,7 +165,8 @@ fn without_number() -> EngineError {
 }
 
 /// Sends a request to register, and, if `repeats`, sends it again while it has no answer. The error
-/// is [`EngineError::Unknown`] if another attempt may have been executed.
+/// is [`EngineError::Unknown`] if another attempt may have been executed, unless an archive refuses
+/// this registration for good.
 async fn first_answer(
     connection: &NatsConnection,
     request: &ArchiveRequest,
@@ -196,7 +198,10 @@ async fn first_answer(
                         continue;
                     }
                     Err(RequestError::NotSent(why)) => no_archive(connection, why),
-                    Err(RequestError::NoAnswer(why)) => failure.take().unwrap_or(EngineError::Unknown(why)),
+                    Err(RequestError::NoAnswer(why)) => {
+                        request_archive::forget(connection, known);
+                        failure.take().unwrap_or(EngineError::Unknown(why))
+                    }
                     Err(RequestError::Denied(what)) => return Err(EngineError::Denied(what)),
                 };
                 if attempts.is_empty() {
@@ -255,10 +260,10 @@ fn bodies(messages: &[Outgoing]) -> Vec<Bytes> {
 /// Longest records of one request, in bytes, with the line feeds. One record has at most 12 KiB.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// Longest time for the requests after the first one of a batch, in deadlines of a request. The
-/// default deadline gives 30 s, in which a rate limit permits a whole batch. Then the caller sends
-/// the whole batch again, and its stored part counts towards the rate limit again. The time is so
-/// short that the append ends before its caller stops it (60 s).
+/// Longest time for the requests after the first one of a batch, in deadlines of a request; larger
+/// batches have twice the time that the rate limit requires. The default deadline gives 30 s: the
+/// rate limit permits a batch of the forwarder in this time, and the append ends before the
+/// forwarder stops it (60 s).
 const REST_DEADLINES: u32 = 6;
 
 /// Number of times that a write with a condition is sent within its deadline. The servers choose

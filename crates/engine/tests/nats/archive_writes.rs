@@ -221,12 +221,13 @@ async fn a_station_leaves_an_archive_that_fails() {
     let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
     let error =
         |kind: &str| json!({ "archive": 7, "error": { "kind": kind, "text": "x", "wait_ms": 60_000 } });
-    let answers = [error("unavailable"), error("unknown"), json!({ "archive": 7, "direct": true })];
-    let (failures, stays) = (answers.len(), error("throttled"));
+    let kinds = ["unavailable", "unknown", "corrupt"];
+    let answers = kinds.map(error).into_iter().chain([json!({ "archive": 7, "direct": true })]);
+    let failures = kinds.len() + 1;
     let mut answers = answers
-        .into_iter()
-        .chain([stays])
-        .flat_map(|failure| [json!({ "archive": 7, "number": 1 }), failure]);
+        .chain([error("throttled")])
+        .flat_map(|failure| [json!({ "archive": 7, "number": 1 }), failure])
+        .chain([error("throttled"), error("unknown"), error("throttled")]);
     let (sender, mut kinds) = tokio::sync::mpsc::unbounded_channel();
     fake.answer(move |kind, _| {
         sender.send(kind.to_owned()).unwrap();
@@ -240,6 +241,10 @@ async fn a_station_leaves_an_archive_that_fails() {
     }
     assert!(fake.north.append(&[record(NORTH, "x", 2)]).await.is_err());
     assert_eq!(kinds.recv().await.unwrap(), "append-7", "a rate limit is no failure");
+    for expected in ["append-7", "append", "append"] {
+        assert!(fake.north.append(&[record(NORTH, "x", 2)]).await.is_err());
+        assert_eq!(kinds.recv().await.unwrap(), expected, "a rate limit does not bring an archive back");
+    }
 }
 
 /// One archive gets the records and does not answer, and another archive refuses them.

@@ -18,6 +18,9 @@ use crate::{Cursor, Engine as _, EngineError, Page, Record};
 
 pub(super) async fn answer(shared: Arc<Shared>) {
     let mut wait = RETRY_MIN;
+    // Only once, and not after each retry: an archive that is denied the requests would otherwise
+    // never report a loss.
+    shared.connection.writes.send_modify(|writes| writes.archive_began(Instant::now()));
     loop {
         if let Err(why) = serve(&shared).await {
             tracing::warn!(%why, "the archive cannot receive requests; retrying");
@@ -40,7 +43,6 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
         requests.push(client.subscribe(subject.clone()).await.map_err(said)?);
     }
     let mut requests = futures_util::stream::select_all(requests);
-    shared.connection.writes.send_modify(|writes| writes.archive_began(Instant::now()));
     let all = [any, own].concat();
     loop {
         let request = tokio::select! {
@@ -100,9 +102,9 @@ async fn process_write(shared: &Arc<Shared>, message: &Message, is_outdated: boo
     }
 }
 
-/// Executes a request to write, and answers it before the requester's deadline. Half of the time is
-/// for the wait for room: if a write ends without an answer of the servers, the station repeats its
-/// whole batch.
+/// Executes a request to write, and answers it before the requester's deadline. A write may wait
+/// for room for half of this time. The other half is for its execution: if the servers do not
+/// respond in time, the station does not know whether its records are stored, and repeats them.
 async fn respond_to_write(
     shared: Arc<Shared>,
     received: ReceivedRequest,
