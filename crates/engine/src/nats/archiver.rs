@@ -1,6 +1,7 @@
 //! The archive beside NATS: reads the stream into a [`Local`], and answers requests of the mesh.
 
 mod answering;
+mod freshness;
 mod reading;
 mod writing;
 

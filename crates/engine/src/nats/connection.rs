@@ -256,6 +256,16 @@ impl NatsConnection {
         }
     }
 
+    /// Sends a message to this engine, as an archive sends a response. Returns whether it arrives
+    /// within the deadline. Only archives are permitted to send it.
+    pub(super) async fn reach_itself(&self) -> bool {
+        let mut reply = self.replies.next();
+        let subject =
+            archive_request::response_prefix(&subject::token(self.config.host.as_str()), &reply.chosen());
+        self.client.publish(subject, Bytes::new()).await.is_ok()
+            && matches!(timeout(self.config.deadline, reply.message()).await, Ok(Some(_)))
+    }
+
     /// Returns whether the servers have an older configuration, where archives respond to the reply
     /// subject of a request.
     pub(super) fn has_outdated_responses(&self) -> bool {

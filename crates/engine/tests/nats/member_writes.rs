@@ -296,6 +296,42 @@ async fn an_archive_may_die_before_it_answers() {
     drop(archive);
 }
 
+/// An archive stood still, or was cut off, and receives requests of that time. Their sender may
+/// have been withdrawn meanwhile.
+#[tokio::test]
+async fn an_archive_executes_no_old_requests() {
+    let Some(site) = Site::new() else { return };
+    let proxy = Proxy::new(site.server.address()).await;
+    let deadline = Duration::from_secs(1);
+    let servers = vec![proxy.address.to_string()];
+    let config = NatsConfig { servers, deadline, ..site.config(ARCHIVE) };
+    let _archive = Site::archive_with(config, ARCHIVE).await;
+    let attacker = site.attacker().await;
+    let register = async |id: &str| {
+        let registration = json!({ "registration": { "id": id, "ttl_s": 300 } });
+        attacker.write("register", registration, &wire::entry_text(&entry(NORTH))).await
+    };
+    let first = register("first").await["number"].as_u64().unwrap();
+    let before = site.messages();
+    proxy.freeze();
+    let body = format!("{}\n{}", json!({ "answer": "s.1" }), lines(&[record(NORTH, "x", 1)]));
+    let registration = json!({ "answer": "s.2", "registration": { "id": "old", "ttl_s": 300 } });
+    let entry = format!("{registration}\n{}", wire::entry_text(&entry(NORTH)));
+    for (kind, request) in [("append", body), ("register", entry)] {
+        let subject = format!("barograph.a.{}.{kind}", token(NORTH));
+        attacker.client.publish_with_headers(subject, asked(), request.into()).await.unwrap();
+    }
+    attacker.client.flush().await.unwrap();
+    tokio::time::sleep(3 * deadline).await;
+    proxy.thaw();
+    let second = eventually("a registration", async || {
+        tokio::time::timeout(deadline, register("second")).await.ok()?["number"].as_u64()
+    })
+    .await;
+    assert_eq!(second, first + 1, "the old registration was stored");
+    assert_eq!(site.messages(), before, "the old record was stored");
+}
+
 /// One of two archives is gone without a sign: its host is off. Writes reach the other archive
 /// within the lease of a station.
 #[tokio::test]

@@ -12,6 +12,7 @@ use super::super::connection::{RequestError, json};
 use super::super::progress::{Progress, Readiness};
 use super::super::request_limits::{PendingRequest, RequestCost};
 use super::super::write_limits::{self, PendingWrite, WriteKind};
+use super::freshness::Freshness;
 use super::{RETRY_MAX, RETRY_MIN, Shared, writing};
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, EngineError, Page, Record};
@@ -22,16 +23,22 @@ pub(super) async fn answer(shared: Arc<Shared>) {
     // never report a loss.
     shared.connection.writes.send_modify(|writes| writes.archive_began(Instant::now()));
     loop {
-        if let Err(why) = serve(&shared).await {
-            tracing::warn!(%why, "the archive cannot receive requests; retrying");
+        match serve(&shared).await {
+            Ok(()) => tracing::info!("the archive ignores requests that waited for long"),
+            Err(why) => {
+                tracing::warn!(%why, "the archive cannot receive requests; retrying");
+                sleep(wait).await;
+                wait = (2 * wait).min(RETRY_MAX);
+            }
         }
-        sleep(wait).await;
-        wait = (2 * wait).min(RETRY_MAX);
     }
 }
 
+/// Answers requests until they may be old ([`Freshness`]). The end of the subscriptions discards
+/// those that wait.
 async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     let client = &shared.connection.client;
+    let mut freshness = Freshness::new(&shared.connection);
     let said = |error: async_nats::SubscribeError| error.to_string();
     let mut errors = shared.connection.errors();
     let [any, own] = [None, Some(shared.number)].map(archive_request::subjects);
@@ -46,6 +53,10 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     let all = [any, own].concat();
     loop {
         let request = tokio::select! {
+            is_fresh = freshness.confirm() => match is_fresh {
+                true => continue,
+                false => return Ok(()),
+            },
             request = requests.next() => request,
             error = errors.next_matching(|denied| all.iter().any(|one| one.eq_ignore_ascii_case(denied))) => match error {
                 RequestError::Denied(what) => return Err(what),
@@ -54,6 +65,9 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
             },
         };
         let Some(request) = request else { return Err("the subscription ended".into()) };
+        if !freshness.is_fresh() {
+            return Ok(());
+        }
         process(shared, request).await;
     }
 }
@@ -120,6 +134,8 @@ async fn respond_to_write(
         }
     };
     let answer = match timeout_at(room_until, permit).await {
+        // This process stood still meanwhile.
+        _ if until <= Instant::now() => return,
         Ok(Some(_permit)) => {
             let (requester, kind) = (&received.requester, &received.kind);
             let written = writing::write(&shared, requester, kind, &received.request);
