@@ -49,6 +49,9 @@ pub(super) struct ArchiveRequest {
     pub(super) cursor: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) registration: Option<RegistrationJson>,
+    /// Of a write: the nonce of a response of this archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) nonce: Option<String>,
     /// What the requester writes: records as lines of JSON, or its entry as JSON; empty if the
     /// entry is to be deleted. The body follows the JSON of the request, after a line feed.
     #[serde(skip)]
@@ -83,6 +86,7 @@ impl ArchiveRequest {
             limit: 0,
             cursor: None,
             registration: None,
+            nonce: None,
             body: Bytes::new(),
         }
     }
@@ -116,6 +120,11 @@ impl ArchiveRequest {
     /// Sets the two tokens at which the response is expected.
     pub(super) fn with_response_at(self, chosen: String) -> Self {
         Self { answer: Some(chosen), ..self }
+    }
+
+    /// Sets the nonce with which the archive accepts this write.
+    pub(super) fn with_nonce(self, nonce: Option<String>) -> Self {
+        Self { nonce, ..self }
     }
 
     pub(super) fn history(series: &SeriesId, range: &Range) -> Self {
@@ -218,6 +227,9 @@ pub(super) struct ArchiveResponseJson<'a> {
     /// an older configuration do so, and permit the station to write by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) direct: bool,
+    /// Nonce for the next writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) nonce: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -230,6 +242,17 @@ pub(super) struct ErrorJson {
 }
 
 impl ArchiveResponseJson<'_> {
+    /// Refuses a write with an old nonce, or without a nonce.
+    pub(super) fn stale(self) -> Self {
+        let text =
+            "the request has no valid nonce of this archive; repeat it with the nonce in this response";
+        Self { error: Some(ErrorJson { kind: STALE.into(), text: text.into(), wait_ms: None }), ..self }
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.kind == STALE)
+    }
+
     pub(super) fn with_error(self, error: EngineError) -> Self {
         let mut wait_ms = None;
         let (kind, text) = match error {
@@ -375,6 +398,9 @@ pub(super) fn of_subject(subject: &str) -> (&str, &str) {
 fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, EngineError> {
     text.map(Name::new).transpose().map_err(|error| EngineError::Invalid(format!("{what}: {error}")))
 }
+
+/// Kind of the error of a write with an old nonce, or without a nonce.
+const STALE: &str = "stale";
 
 /// Header that marks a request.
 const REQUEST_HEADER: &str = "Barograph-Question";

@@ -1,7 +1,7 @@
 //! The archive beside NATS: reads the stream into a [`Local`], and answers requests of the mesh.
 
 mod answering;
-mod freshness;
+mod nonces;
 mod reading;
 mod writing;
 
@@ -14,6 +14,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use self::nonces::Nonces;
 use super::Nats;
 use super::archive_request::{ArchiveResponseJson, archive_number};
 use super::connection::NatsConnection;
@@ -71,6 +72,7 @@ struct Shared {
     wanted: Notify,
     request_limits: RequestLimits,
     write_limits: WriteLimits,
+    nonces: Nonces,
     /// Held while a write for a station creates the streams. After an outage, many writes of
     /// stations find that the streams are missing.
     ensuring: Arc<tokio::sync::Mutex<()>>,
@@ -119,6 +121,7 @@ impl Archiver {
             wanted: Notify::new(),
             request_limits: RequestLimits::new(),
             write_limits: WriteLimits::new(),
+            nonces: Nonces::new(connection.config.deadline),
             ensuring: Arc::default(),
             denied_at: Mutex::default(),
             answered: AtomicU64::new(0),
@@ -176,7 +179,12 @@ impl Shared {
     /// An empty response with the number of this archive and its stream.
     fn answer(&self) -> ArchiveResponseJson<'static> {
         let stream = Some(self.progress.borrow().stream.clone()).filter(|stream| !stream.is_empty());
-        ArchiveResponseJson { archive: self.number, stream, ..ArchiveResponseJson::default() }
+        ArchiveResponseJson {
+            archive: self.number,
+            stream,
+            nonce: Some(self.nonces.current()),
+            ..ArchiveResponseJson::default()
+        }
     }
 
     fn bucket(&self) -> Option<String> {

@@ -64,6 +64,8 @@ pub(super) struct NatsConnection {
     /// Number of the archive that responded last; 0 before the first response, and after that
     /// archive failed.
     pub(super) archive: AtomicU16,
+    /// Nonce in the newest response of an archive, for the next request to write.
+    pub(super) nonce: Mutex<Option<String>>,
     /// Number of subscriptions with [`StartAt::Now`](crate::StartAt::Now) that have no position
     /// yet. Appends wait until these subscriptions have a position.
     pub(super) starting: watch::Sender<usize>,
@@ -256,16 +258,6 @@ impl NatsConnection {
         }
     }
 
-    /// Sends a message to this engine, as an archive sends a response. Returns whether it arrives
-    /// within the deadline. Only archives are permitted to send it.
-    pub(super) async fn reach_itself(&self) -> bool {
-        let mut reply = self.replies.next();
-        let subject =
-            archive_request::response_prefix(&subject::token(self.config.host.as_str()), &reply.chosen());
-        self.client.publish(subject, Bytes::new()).await.is_ok()
-            && matches!(timeout(self.config.deadline, reply.message()).await, Ok(Some(_)))
-    }
-
     /// Returns whether the servers have an older configuration, where archives respond to the reply
     /// subject of a request.
     pub(super) fn has_outdated_responses(&self) -> bool {
@@ -399,6 +391,7 @@ pub(super) fn run(
             acknowledged: Mutex::default(),
             stored: watch::Sender::new(()),
             archive: AtomicU16::new(0),
+            nonce: Mutex::default(),
             starting: watch::Sender::new(0),
         };
         let _ = ready.send(Ok(Arc::new(connection)));

@@ -213,12 +213,8 @@ impl Registration {
     /// Sequence number of the newest message at the key; 0 if there is none, or if the key cannot
     /// be read. A write that requires an empty key is then refused if the key has a message.
     async fn newest_seq(&self) -> u64 {
-        // A key has one message. `read_range` reports also the number of a message that the server
-        // does not deliver.
-        let key = key(&self.host);
-        let newest = stream_read::read_range(&self.connection, ENTRIES, &key, 1, 1);
-        let newest = timeout(NEWEST_WITHIN, newest).await.ok().and_then(Result::ok);
-        newest.and_then(|range| range.last()).unwrap_or(0)
+        let newest = timeout(NEWEST_WITHIN, key_write::newest(&self.connection, &self.host)).await;
+        newest.ok().and_then(Result::ok).unwrap_or(0)
     }
 
     /// Renews the registration until the registration is stopped or replaced. When the registration

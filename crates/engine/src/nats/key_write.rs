@@ -6,6 +6,8 @@ use bytes::Bytes;
 use super::connection::{NatsConnection, RequestError};
 use super::directory::{self, DELETED, OPERATION, REGISTRATION, TTL};
 use super::publish::Acknowledgement;
+use super::stream_read;
+use super::streams::ENTRIES;
 use crate::HostId;
 
 /// A write of a registration, or its deletion.
@@ -52,6 +54,14 @@ pub(super) async fn write(
         Some(error) if WRONG_SEQ.contains(&error.err_code) => Ok(WriteResult::Conflict),
         Some(error) => Err(RequestError::NoAnswer(error.description)),
     }
+}
+
+/// Sequence number of the newest message at the key of `host`; 0 if there is none.
+pub(super) async fn newest(connection: &NatsConnection, host: &HostId) -> Result<u64, RequestError> {
+    // A key has one message. `read_range` reports also the number of a message that the server does
+    // not deliver.
+    let range = stream_read::read_range(connection, ENTRIES, &directory::key(host), 1, 1).await?;
+    Ok(range.last().unwrap_or(0))
 }
 
 /// Header with the condition of a write: the server accepts the write only if the key's newest

@@ -1,5 +1,6 @@
 //! Sends requests to an archive.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -104,6 +105,19 @@ pub(super) fn forget(connection: &NatsConnection, number: u16) {
     let _ = connection.archive.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
+/// Sends a request to write, and sends it again if the archive requires a newer nonce.
+pub(super) async fn write(
+    connection: &NatsConnection,
+    request: &ArchiveRequest,
+    archive: Option<u16>,
+) -> Result<async_nats::Message, RequestError> {
+    let nonce = connection.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let answer = connection.request_archive(&request.clone().with_nonce(nonce), archive).await?;
+    let parsed: Option<ArchiveResponseJson<'_>> = serde_json::from_slice(&answer.payload).ok();
+    let Some(stale) = parsed.filter(ArchiveResponseJson::is_stale) else { return Ok(answer) };
+    connection.request_archive(&request.clone().with_nonce(stale.nonce), Some(stale.archive)).await
+}
+
 /// Reads the response to a request to write.
 pub(super) fn read_written(
     connection: &NatsConnection,
@@ -118,6 +132,9 @@ fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse,
     })?;
     let other = answer.stream.clone().filter(|_| answer.other_stream);
     let archive = answer.archive;
+    if let Some(nonce) = &answer.nonce {
+        *connection.nonce.lock().unwrap_or_else(PoisonError::into_inner) = Some(nonce.clone());
+    }
     if let Some(stream) = answer.stream.as_ref().filter(|_| !answer.other_stream) {
         connection.found(stream);
     }

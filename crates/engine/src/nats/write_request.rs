@@ -120,7 +120,7 @@ async fn append_once(
 ) -> Result<ArchiveResponse, EngineError> {
     let known = connection.archive.load(Ordering::Relaxed);
     if known != 0 {
-        match connection.request_archive(request, Some(known)).await {
+        match request_archive::write(connection, request, Some(known)).await {
             Ok(answer) => return request_archive::read_written(connection, &answer.payload),
             Err(RequestError::Denied(what)) => return Err(EngineError::Denied(what)),
             Err(error) => {
@@ -129,7 +129,7 @@ async fn append_once(
             }
         }
     }
-    match connection.request_archive(request, None).await {
+    match request_archive::write(connection, request, None).await {
         Ok(answer) => request_archive::read_written(connection, &answer.payload),
         Err(RequestError::Denied(what)) => Err(EngineError::Denied(what)),
         Err(RequestError::NoAnswer(why)) => Err(EngineError::Unknown(why)),
@@ -229,7 +229,7 @@ async fn attempt(
     request: &ArchiveRequest,
     archive: Option<u16>,
 ) -> (Option<u16>, Result<async_nats::Message, RequestError>) {
-    (archive, connection.request_archive(request, archive).await)
+    (archive, request_archive::write(connection, request, archive).await)
 }
 
 /// Error of a write without an archive; nothing was written.

@@ -480,9 +480,20 @@ impl Attacker {
         self.requests(kind, vec![(request, body.to_owned())]).await.remove(0)
     }
 
-    /// Sends requests, each with its body, to an archive at once. Returns the responses in the
-    /// order of their arrival.
-    pub(crate) async fn requests(&self, kind: &str, requests: Vec<(Value, String)>) -> Vec<Value> {
+    /// Sends requests, each with its body, to an archive at once. Requests to write have a nonce of
+    /// this archive. Returns the responses in the order of their arrival.
+    pub(crate) async fn requests(&self, kind: &str, mut requests: Vec<(Value, String)>) -> Vec<Value> {
+        if !matches!(kind, "append" | "register") {
+            return self.send(kind, requests).await;
+        }
+        let refused = self.send(kind, vec![(json!({}), String::new())]).await.remove(0);
+        for (request, _) in &mut requests {
+            request["nonce"] = refused["nonce"].clone();
+        }
+        self.send(&format!("{kind}-{}", refused["archive"]), requests).await
+    }
+
+    async fn send(&self, kind: &str, requests: Vec<(Value, String)>) -> Vec<Value> {
         let inbox = self.client.new_inbox();
         let session = inbox.rsplit('.').next().unwrap();
         let answers = format!("barograph.b.{}.{session}.*", token(NORTH));

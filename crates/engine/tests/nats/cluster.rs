@@ -22,6 +22,8 @@ use crate::reflected_replies;
 use crate::server::{self, LIMIT, NatsServer};
 use crate::values::{entry, eventually, name, next_item, record};
 
+const ARCHIVES: [&str; 3] = [ARCHIVE, "archive-2.example.net", "archive-3.example.net"];
+
 /// One server is killed and starts again. Then the two other servers are killed and start again. No
 /// record is lost or stored twice.
 #[tokio::test]
@@ -380,8 +382,9 @@ async fn undeliverable_messages_do_not_block_readers() {
         |host: &str| NatsConfig { replicas: 1, ..with_credentials_of(directory.path(), &servers, host) };
     let archives: Vec<_> = servers
         .iter()
-        .map(|server| {
-            let config = NatsConfig { servers: vec![server.url.clone()], ..config(ARCHIVE) };
+        .zip(ARCHIVES)
+        .map(|(server, host)| {
+            let config = NatsConfig { servers: vec![server.url.clone()], ..config(host) };
             let files = tempfile::tempdir().unwrap();
             let archive = Arc::new(Nats::new(config).unwrap());
             let (archiver, local) = server::archive(&archive, files.path());
@@ -458,8 +461,11 @@ async fn undeliverable_messages_do_not_block_readers() {
 /// route permissions of `deploy/nats/n1.conf`.
 fn with_credentials(directory: &Path, address: &str) -> Vec<NatsServer> {
     script(directory, "accounts", &["setup", "4"]);
-    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
-        script(directory, "accounts", &[role, host]);
+    for host in ARCHIVES {
+        script(directory, "accounts", &["archive", host]);
+    }
+    for host in [NORTH, SOUTH] {
+        script(directory, "accounts", &["station", host]);
     }
     let accounts = std::fs::read_to_string(directory.join("accounts.conf")).unwrap();
     let shipped = std::fs::read_to_string(deploy("n1.conf")).unwrap();

@@ -214,11 +214,13 @@ async fn a_response_of_a_server_is_no_request_to_write() {
     let _archive = site.archive(ARCHIVE, None).await;
     let attacker = site.attacker().await;
     let before = site.messages();
+    let nonce = attacker.write("append", json!({}), "").await["nonce"].clone();
     let mut reflected = asked();
     reflected.insert("Nats-Subject", "x");
     let body = |seq: u64| lines(&[record(NORTH, "x", seq)]);
     for (headers, seq) in [(reflected, 1), (HeaderMap::new(), 2)] {
-        let message = format!("{}\n{}", json!({ "after_place": 0, "answer": "s.1" }), body(seq));
+        let request = json!({ "after_place": 0, "answer": "s.1", "nonce": nonce });
+        let message = format!("{request}\n{}", body(seq));
         let subject = format!("barograph.a.{}.append", token(NORTH));
         attacker.client.publish_with_headers(subject, headers, message.into()).await.unwrap();
     }
@@ -311,11 +313,14 @@ async fn an_archive_executes_no_old_requests() {
         let registration = json!({ "registration": { "id": id, "ttl_s": 300 } });
         attacker.write("register", registration, &wire::entry_text(&entry(NORTH))).await
     };
-    let first = register("first").await["number"].as_u64().unwrap();
+    let answer = register("first").await;
+    let (first, nonce) = (answer["number"].as_u64().unwrap(), &answer["nonce"]);
     let before = site.messages();
     proxy.freeze();
-    let body = format!("{}\n{}", json!({ "answer": "s.1" }), lines(&[record(NORTH, "x", 1)]));
-    let registration = json!({ "answer": "s.2", "registration": { "id": "old", "ttl_s": 300 } });
+    let append = json!({ "answer": "s.1", "nonce": nonce });
+    let body = format!("{append}\n{}", lines(&[record(NORTH, "x", 1)]));
+    let registration =
+        json!({ "answer": "s.2", "nonce": nonce, "registration": { "id": "old", "ttl_s": 300 } });
     let entry = format!("{registration}\n{}", wire::entry_text(&entry(NORTH)));
     for (kind, request) in [("append", body), ("register", entry)] {
         let subject = format!("barograph.a.{}.{kind}", token(NORTH));

@@ -12,7 +12,6 @@ use super::super::connection::{RequestError, json};
 use super::super::progress::{Progress, Readiness};
 use super::super::request_limits::{PendingRequest, RequestCost};
 use super::super::write_limits::{self, PendingWrite, WriteKind};
-use super::freshness::Freshness;
 use super::{RETRY_MAX, RETRY_MIN, Shared, writing};
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, EngineError, Page, Record};
@@ -23,22 +22,16 @@ pub(super) async fn answer(shared: Arc<Shared>) {
     // never report a loss.
     shared.connection.writes.send_modify(|writes| writes.archive_began(Instant::now()));
     loop {
-        match serve(&shared).await {
-            Ok(()) => tracing::info!("the archive ignores requests that waited for long"),
-            Err(why) => {
-                tracing::warn!(%why, "the archive cannot receive requests; retrying");
-                sleep(wait).await;
-                wait = (2 * wait).min(RETRY_MAX);
-            }
+        if let Err(why) = serve(&shared).await {
+            tracing::warn!(%why, "the archive cannot receive requests; retrying");
         }
+        sleep(wait).await;
+        wait = (2 * wait).min(RETRY_MAX);
     }
 }
 
-/// Answers requests until they may be old ([`Freshness`]). The end of the subscriptions discards
-/// those that wait.
 async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     let client = &shared.connection.client;
-    let mut freshness = Freshness::new(&shared.connection);
     let said = |error: async_nats::SubscribeError| error.to_string();
     let mut errors = shared.connection.errors();
     let [any, own] = [None, Some(shared.number)].map(archive_request::subjects);
@@ -53,10 +46,6 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     let all = [any, own].concat();
     loop {
         let request = tokio::select! {
-            is_fresh = freshness.confirm() => match is_fresh {
-                true => continue,
-                false => return Ok(()),
-            },
             request = requests.next() => request,
             error = errors.next_matching(|denied| all.iter().any(|one| one.eq_ignore_ascii_case(denied))) => match error {
                 RequestError::Denied(what) => return Err(what),
@@ -65,9 +54,6 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
             },
         };
         let Some(request) = request else { return Err("the subscription ended".into()) };
-        if !freshness.is_fresh() {
-            return Ok(());
-        }
         process(shared, request).await;
     }
 }
@@ -108,6 +94,9 @@ async fn process_write(shared: &Arc<Shared>, message: &Message, is_outdated: boo
     let kind = if kind == archive_request::APPEND { WriteKind::Append } else { WriteKind::Registration };
     let Ok(received) = ReceivedRequest::read(message) else { return };
     let Some(reply) = reply(message, &received, is_outdated) else { return };
+    if !received.request.nonce.as_deref().is_some_and(|nonce| shared.nonces.accepts(nonce)) {
+        return send(shared, reply, Ok(json(&shared.answer().stale()))).await;
+    }
     match shared.write_limits.reserve(requester, kind, message.payload.len()) {
         Ok(pending) => {
             tokio::spawn(respond_to_write(Arc::clone(shared), received, (kind, pending), reply));

@@ -79,8 +79,14 @@ async fn register(shared: &Shared, host: &HostId, request: &ArchiveRequest) -> R
         (Some(directory::entry_text(&entry, Duration::from_secs(*ttl_s))?), *ttl_s)
     };
     ensure_streams(shared).await?;
-    let written = KeyWrite { id, ttl_s, over: *over, text };
     let answer = shared.answer();
+    // Always with a condition: the network may hold the write while the station is withdrawn and
+    // removed.
+    let newest = key_write::newest(&shared.connection, host).await?;
+    if over.is_some_and(|over| over != newest) {
+        return Ok(json(&ArchiveResponseJson { conflict: true, ..answer }));
+    }
+    let written = KeyWrite { id, ttl_s, over: Some(newest), text };
     match key_write::write(&shared.connection, host, &written).await {
         Ok(WriteResult::Stored(seq)) => Ok(json(&ArchiveResponseJson { number: Some(seq), ..answer })),
         Ok(WriteResult::Conflict) => Ok(json(&ArchiveResponseJson { conflict: true, ..answer })),
