@@ -47,7 +47,9 @@ impl Nonces {
         if self.period <= age {
             let before = std::mem::replace(&mut issued.current, random());
             (issued.previous, issued.since) = match age < 2 * self.period {
-                true => (Some(before), issued.since.after(self.period)),
+                // Both clocks begin at this moment, so a clock that was set does not hide a later
+                // suspension.
+                true => (Some(before), now.before(age - self.period)),
                 false => (None, now),
             };
         }
@@ -84,8 +86,12 @@ impl Moment {
         Self { monotonic: Instant::now(), wall: SystemTime::now() }
     }
 
-    fn after(self, passed: Duration) -> Self {
-        Self { monotonic: self.monotonic + passed, wall: self.wall + passed }
+    /// The time `passed` earlier; unchanged on a clock that cannot represent this time.
+    fn before(self, passed: Duration) -> Self {
+        Self {
+            monotonic: self.monotonic.checked_sub(passed).unwrap_or(self.monotonic),
+            wall: self.wall.checked_sub(passed).unwrap_or(self.wall),
+        }
     }
 
     fn since(self, before: Self) -> Duration {
@@ -99,6 +105,12 @@ mod tests {
     use super::*;
 
     const PERIOD: Duration = Duration::from_secs(5);
+
+    impl Moment {
+        fn after(self, passed: Duration) -> Self {
+            Self { monotonic: self.monotonic + passed, wall: self.wall + passed }
+        }
+    }
 
     #[test]
     fn nonces_are_accepted_for_two_periods() {
@@ -125,5 +137,18 @@ mod tests {
         assert_eq!(Moment { wall: before.wall + hour, ..before }.since(before), hour);
         let set_back = Moment { monotonic: before.monotonic + PERIOD, wall: before.wall - hour };
         assert_eq!(set_back.since(before), PERIOD, "the clock was set back");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_does_not_hide_a_later_suspension() {
+        let (hour, suspended) = (Duration::from_secs(3600), Duration::from_secs(60));
+        let nonces = Nonces::new(PERIOD);
+        let began = nonces.at(Moment::now(), |issued| issued.since);
+        let next_period = began.after(PERIOD + PERIOD / 5);
+        let set_back = Moment { wall: next_period.wall - hour, ..next_period };
+        let nonce = nonces.at(set_back, |issued| issued.current.clone());
+        assert!(nonces.at(set_back.after(PERIOD / 5), |issued| issued.accepts(&nonce)));
+        let resumed = Moment { wall: set_back.wall + suspended, ..set_back };
+        assert!(!nonces.at(resumed, |issued| issued.accepts(&nonce)));
     }
 }
