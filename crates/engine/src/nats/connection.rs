@@ -58,6 +58,9 @@ pub(super) struct NatsConnection {
     /// Limits the number of subscriptions for single reads and batches, because the permissions
     /// allow a station only a few subscriptions (`subs` in `deploy/nats`).
     pub(super) inboxes: Semaphore,
+    /// Limits the number of subscriptions for reads of one key, apart from other reads and batches,
+    /// so that these do not delay a registration.
+    pub(super) key_inboxes: Semaphore,
     /// Limits the number of unanswered requests to append, because an archive refuses more of one
     /// station.
     pub(super) appends: Semaphore,
@@ -384,6 +387,7 @@ pub(super) fn run(
             errors,
             renewal: TaskStatus::new("lease_renewal"),
             inboxes: Semaphore::new(INBOXES_MAX),
+            key_inboxes: Semaphore::new(KEY_INBOXES_MAX),
             appends: Semaphore::new(APPENDS_EACH),
             is_ready: AtomicBool::new(false),
             is_member: AtomicBool::new(false),
@@ -447,6 +451,10 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
 /// Largest number of concurrent reads of a stream and appends of batches; each needs a
 /// subscription. Permissions allow a station 20 subscriptions, and replies take three of them.
 const INBOXES_MAX: usize = 12;
+
+/// Largest number of concurrent reads of one key, which also need a subscription each. A read takes
+/// one round trip, so an archive reads the keys of 100 stations within 25 round trips.
+const KEY_INBOXES_MAX: usize = 4;
 
 /// Largest number of unread messages kept for each subscription; further messages are dropped. One
 /// response has at most half of this number. Requests to write have at most 20 KiB, so the messages

@@ -14,7 +14,7 @@ use super::directory_writes::DirectoryWrites;
 use super::key_write::{self, KeyWrite, WriteResult};
 use super::publish::Acknowledgement;
 use super::stream_read::{self, Stored};
-use super::streams::{self, ENTRIES, ENTRY_BYTES_MAX};
+use super::streams::{self, ENTRY_BYTES_MAX};
 use super::{subject, write_request};
 use crate::{EngineError, Entry, HostId, Lease, LeaseState, wire};
 
@@ -140,7 +140,8 @@ impl Drop for Renewed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Condition {
-    /// Sequence number of the message to replace; `None` to replace any message.
+    /// Sequence number of the message to replace; `None` to replace any message
+    /// ([`KeyWrite::over`]).
     over: Option<u64>,
     /// Number of consecutive writes that were refused because of the condition while the key had
     /// this registration.
@@ -156,8 +157,9 @@ impl Condition {
     /// number `seq`.
     ///
     /// Replicas also refuse a conditional write while any other write of this key is pending.
-    /// A write without a condition is never refused for this reason, so it is used after
-    /// [`REFUSALS_MAX`] refusals.
+    /// So after [`REFUSALS_MAX`] refusals, the condition is omitted. A write of an archive's own
+    /// entry is then never refused for this reason. For a member, an archive then uses the number
+    /// that the archive itself reads.
     fn refused(&mut self, seq: u64) {
         self.refusals += 1;
         self.over = (self.refusals < REFUSALS_MAX).then_some(seq);
@@ -277,8 +279,7 @@ impl Registration {
 
     /// Reads the content of the key after a conditional write was refused.
     async fn read_key(&self) -> Result<KeyContent, RequestError> {
-        // A key has one message.
-        let range = stream_read::read_range(&self.connection, ENTRIES, &key(&self.host), 1, 1).await?;
+        let range = stream_read::read_key(&self.connection, &key(&self.host)).await?;
         Ok(match range.messages.into_iter().next() {
             None if range.lost.is_empty() => KeyContent::Empty,
             None => KeyContent::Invalid,

@@ -7,7 +7,6 @@ use super::connection::{NatsConnection, RequestError};
 use super::directory::{self, DELETED, OPERATION, REGISTRATION, TTL};
 use super::publish::Acknowledgement;
 use super::stream_read;
-use super::streams::ENTRIES;
 use crate::HostId;
 
 /// A write of a registration, or its deletion.
@@ -17,7 +16,8 @@ pub(super) struct KeyWrite<'a> {
     pub(super) id: &'a str,
     /// Time in seconds for which the servers keep the message.
     pub(super) ttl_s: u64,
-    /// Sequence number of the message to replace; `None` to replace any message.
+    /// Sequence number of the message to replace; `None` to replace any message. For a member, an
+    /// archive then replaces the message that the archive reads at the key.
     pub(super) over: Option<u64>,
     /// The entry as JSON; `None` to delete the entry.
     pub(super) text: Option<Bytes>,
@@ -58,9 +58,8 @@ pub(super) async fn write(
 
 /// Sequence number of the newest message at the key of `host`; 0 if there is none.
 pub(super) async fn newest(connection: &NatsConnection, host: &HostId) -> Result<u64, RequestError> {
-    // A key has one message. `read_range` reports also the number of a message that the server does
-    // not deliver.
-    let range = stream_read::read_range(connection, ENTRIES, &directory::key(host), 1, 1).await?;
+    // `read_key` reports also the number of a message that the server does not deliver.
+    let range = stream_read::read_key(connection, &directory::key(host)).await?;
     Ok(range.last().unwrap_or(0))
 }
 

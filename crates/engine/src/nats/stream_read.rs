@@ -10,10 +10,12 @@ use futures_util::StreamExt as _;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::{NatsConnection, RequestError, json};
 use super::sanitize::UNREADABLE;
+use super::streams::ENTRIES;
 use super::subject;
 use crate::{Record, wire};
 
@@ -76,19 +78,32 @@ pub(super) async fn read_range(
     first: u64,
     count: usize,
 ) -> Result<MessageRange, RequestError> {
-    let once = read(connection, stream, filter, first, count).await?;
+    read_twice(connection, &connection.inboxes, stream, (filter, first, count)).await
+}
+
+/// Reads the key `key` of the bucket of registrations, which has one message at most.
+pub(super) async fn read_key(connection: &NatsConnection, key: &str) -> Result<MessageRange, RequestError> {
+    read_twice(connection, &connection.key_inboxes, ENTRIES, (key, 1, 1)).await
+}
+
+async fn read_twice(
+    connection: &NatsConnection,
+    inboxes: &Semaphore,
+    stream: &str,
+    range: (&str, u64, usize),
+) -> Result<MessageRange, RequestError> {
+    let once = read(connection, inboxes, stream, range).await?;
     if once.lost.is_empty() {
         return Ok(once);
     }
-    Ok(once.or(read(connection, stream, filter, first, count).await?))
+    Ok(once.or(read(connection, inboxes, stream, range).await?))
 }
 
 async fn read(
     connection: &NatsConnection,
+    inboxes: &Semaphore,
     stream: &str,
-    filter: &str,
-    first: u64,
-    count: usize,
+    (filter, first, count): (&str, u64, usize),
 ) -> Result<MessageRange, RequestError> {
     connection.connect().await?;
     let request = format!("$JS.API.DIRECT.GET.{stream}");
@@ -98,7 +113,7 @@ async fn read(
     let not_sent = |error: &dyn std::fmt::Display| RequestError::NotSent(error.to_string());
     let mut errors = connection.errors();
     let inbox = connection.client.new_inbox();
-    let _inbox = connection.inboxes.acquire().await;
+    let _inbox = inboxes.acquire().await;
     let mut answers = connection.client.subscribe(inbox.clone()).await.map_err(|error| not_sent(&error))?;
     connection
         .client
