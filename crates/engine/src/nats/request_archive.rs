@@ -4,6 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
 
 use super::archive_request::{ArchiveRequest, ArchiveResponseJson, parts};
 use super::connection::{NatsConnection, RequestError};
@@ -105,17 +106,24 @@ pub(super) fn forget(connection: &NatsConnection, number: u16) {
     let _ = connection.archive.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// Sends a request to write, and sends it again if the archive requires a newer nonce.
+/// Sends a request to write, and sends it again if the archive requires a newer nonce. Both take at
+/// most one deadline.
 pub(super) async fn write(
     connection: &NatsConnection,
     request: &ArchiveRequest,
     archive: Option<u16>,
 ) -> Result<async_nats::Message, RequestError> {
+    let deadline = connection.config.deadline;
+    let until = Instant::now() + deadline;
     let nonce = connection.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let answer = connection.request_archive(&request.clone().with_nonce(nonce), archive).await?;
     let parsed: Option<ArchiveResponseJson<'_>> = serde_json::from_slice(&answer.payload).ok();
     let Some(stale) = parsed.filter(ArchiveResponseJson::is_stale) else { return Ok(answer) };
-    connection.request_archive(&request.clone().with_nonce(stale.nonce), Some(stale.archive)).await
+    // Keep the nonce for the next request: this request may have no answer in time.
+    connection.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&stale.nonce);
+    let request = request.clone().with_nonce(stale.nonce);
+    let again = timeout_at(until, connection.request_archive(&request, Some(stale.archive))).await;
+    again.unwrap_or_else(|_| Err(RequestError::NoAnswer(format!("no archive responds within {deadline:?}"))))
 }
 
 /// Reads the response to a request to write.

@@ -19,25 +19,31 @@ use crate::server::{self, NatsServer};
 use crate::values::{entry, eventually, name, record};
 
 /// An archive on a server, and a client that sends the requests of the north.
-struct Site {
+pub(crate) struct Site {
     _directory: tempfile::TempDir,
     server: NatsServer,
-    archive: Arc<Nats>,
+    pub(crate) archive: Arc<Nats>,
     _archiver: Archiver,
     local: Arc<Local>,
-    north: Attacker,
+    pub(crate) north: Attacker,
 }
 
 impl Site {
     /// The server permits everything, except that engines may not publish to `denied`.
-    async fn new(denied: &str) -> Option<Self> {
+    pub(crate) async fn new(denied: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let server = limited(directory.path(), denied)?;
-        let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
+        let config = server::config(&server.url, ARCHIVE);
+        Some(Self::start(directory, server, config).await)
+    }
+
+    /// Starts an archive with `config` on `server`, which has its files in `directory`.
+    pub(crate) async fn start(directory: tempfile::TempDir, server: NatsServer, config: NatsConfig) -> Self {
+        let archive = Arc::new(Nats::new(config).unwrap());
         let (archiver, local) = server::archive(&archive, directory.path());
         archive.append(&[record(ARCHIVE, "x", 1)]).await.unwrap();
         let north = Attacker::new(&server.url, free()).await;
-        Some(Self { _directory: directory, server, archive, _archiver: archiver, local, north })
+        Self { _directory: directory, server, archive, _archiver: archiver, local, north }
     }
 
     async fn append(&self, records: &[Record]) -> Value {
@@ -76,7 +82,7 @@ impl FakeArchive {
 
 /// A server that denies engines publications to `denied`, and denies nothing to the user of
 /// [`free`].
-fn limited(directory: &Path, denied: &str) -> Option<NatsServer> {
+pub(crate) fn limited(directory: &Path, denied: &str) -> Option<NatsServer> {
     let store = directory.join("jetstream");
     let permissions = format!("{{ publish: {{ deny: [\"{denied}\"] }} }}");
     let users = format!(
@@ -268,6 +274,30 @@ async fn records_that_one_archive_refuses_may_be_stored_by_another() {
     }
 }
 
+/// An archive requires a newer nonce, and answers too late. The station sends its next request with
+/// this nonce.
+#[tokio::test]
+async fn a_nonce_is_kept_when_a_request_has_no_answer() {
+    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
+    let (sender, mut nonces) = tokio::sync::mpsc::unbounded_channel();
+    fake.answer(move |_, request| {
+        sender.send(request["nonce"].clone()).unwrap();
+        match request["nonce"] {
+            Value::Null => {
+                json!({ "archive": 7, "nonce": "n1", "error": { "kind": "stale", "text": "x" } })
+            }
+            _ => Value::Null,
+        }
+    })
+    .await;
+    for _ in 0..2 {
+        let unknown = fake.north.append(&[record(NORTH, "x", 1)]).await;
+        assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
+    }
+    let nonces = [nonces.recv().await, nonces.recv().await, nonces.recv().await];
+    assert_eq!(nonces, [Some(Value::Null), Some(json!("n1")), Some(json!("n1"))]);
+}
+
 /// A write of a registration without a condition may replace a later registration, so it is not
 /// repeated.
 #[tokio::test]
@@ -375,8 +405,9 @@ async fn an_archive_creates_missing_streams_once_for_many_writes() {
     let registration = json!({ "registration": { "id": "a1", "ttl_s": 10 } });
     eventually("the streams", async || {
         let answers = site.north.requests("register", vec![(registration.clone(), text.clone()); 8]).await;
-        let is_written = |answer: &Value| answer["number"].is_number() || answer["conflict"] == true;
-        answers.iter().all(is_written).then_some(())
+        let is_stored = |answer: &Value| answer["number"].is_number();
+        let is_written = |answer: &Value| is_stored(answer) || answer["conflict"] == true;
+        (answers.iter().all(is_written) && answers.iter().any(is_stored)).then_some(())
     })
     .await;
     client.flush().await.unwrap();
