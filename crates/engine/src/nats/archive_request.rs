@@ -65,7 +65,8 @@ pub(super) struct RegistrationJson {
     pub(super) id: String,
     /// Lease of the entry, in seconds.
     pub(super) ttl_s: u64,
-    /// Sequence number of the message to replace; `None` to replace any message.
+    /// Sequence number of the message to replace; `None` to replace the message that the archive
+    /// reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) over: Option<u64>,
 }
@@ -312,7 +313,8 @@ pub(super) fn check_limit(limit: usize) -> Result<(), EngineError> {
 
 /// Returns a number from 1 to 4095 for an archive's name. Cursors contain this number, because a
 /// position is valid only in the archive that returned the position. If two archives of a mesh have
-/// the same number, each of the two may accept a cursor of the other.
+/// the same number, each of the two may accept a cursor of the other, and refuses writes with a
+/// nonce of the other. So the numbers must differ (docs/nats-operations.md, "Two archives").
 pub(super) fn archive_number(host: &HostId) -> u16 {
     // FNV-1a (Fowler, Noll, Vo) is the same in every version of every station.
     let hash = host.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

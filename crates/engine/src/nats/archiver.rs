@@ -73,6 +73,9 @@ struct Shared {
     request_limits: RequestLimits,
     write_limits: WriteLimits,
     nonces: Nonces,
+    /// Highest number of a registration in the bucket that this archive has written or read, or a
+    /// lower number.
+    newest: AtomicU64,
     /// Held while a write for a station creates the streams. After an outage, many writes of
     /// stations find that the streams are missing.
     ensuring: Arc<tokio::sync::Mutex<()>>,
@@ -121,7 +124,8 @@ impl Archiver {
             wanted: Notify::new(),
             request_limits: RequestLimits::new(),
             write_limits: WriteLimits::new(),
-            nonces: Nonces::new(connection.config.deadline),
+            nonces: Nonces::new(connection.config.deadline.min(NONCE_PERIOD_MAX)),
+            newest: AtomicU64::new(0),
             ensuring: Arc::default(),
             denied_at: Mutex::default(),
             answered: AtomicU64::new(0),
@@ -197,6 +201,10 @@ impl Shared {
         self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Longest time for which a nonce is issued. An archive executes no write that is older than twice
+/// this time (docs/spec/mesh.md §7).
+const NONCE_PERIOD_MAX: Duration = Duration::from_secs(5);
 
 /// First and longest wait after an error. The wait doubles with each further error.
 const RETRY_MIN: Duration = Duration::from_millis(100);

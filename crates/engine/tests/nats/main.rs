@@ -9,6 +9,7 @@ mod bounds;
 mod cluster;
 mod deployed;
 mod implausible_values;
+mod late_writes;
 mod malformed_headers;
 mod member_writes;
 mod outage;

@@ -8,6 +8,7 @@ use barograph_engine::{
     Archiver, Engine, EngineError, Entry, Event, LeaseState, Local, Nats, NatsConfig, Range, Record, token,
     wire,
 };
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use crate::attack::{Attacker, asked, own_subjects};
@@ -316,25 +317,37 @@ async fn an_archive_executes_no_old_requests() {
     let answer = register("first").await;
     let (first, nonce) = (answer["number"].as_u64().unwrap(), &answer["nonce"]);
     let before = site.messages();
-    proxy.freeze();
-    let append = json!({ "answer": "s.1", "nonce": nonce });
-    let body = format!("{append}\n{}", lines(&[record(NORTH, "x", 1)]));
-    let registration =
-        json!({ "answer": "s.2", "nonce": nonce, "registration": { "id": "old", "ttl_s": 300 } });
-    let entry = format!("{registration}\n{}", wire::entry_text(&entry(NORTH)));
-    for (kind, request) in [("append", body), ("register", entry)] {
-        let subject = format!("barograph.a.{}.{kind}", token(NORTH));
-        attacker.client.publish_with_headers(subject, asked(), request.into()).await.unwrap();
+    let send = async |seq: u64, nonce: &Value| {
+        let append = json!({ "answer": "s.1", "nonce": nonce });
+        let body = format!("{append}\n{}", lines(&[record(NORTH, "x", seq)]));
+        let registration =
+            json!({ "answer": "s.2", "nonce": nonce, "registration": { "id": "old", "ttl_s": 300 } });
+        let entry = format!("{registration}\n{}", wire::entry_text(&entry(NORTH)));
+        for (kind, request) in [("append", body), ("register", entry)] {
+            let subject = format!("barograph.a.{}.{kind}", token(NORTH));
+            attacker.client.publish_with_headers(subject, asked(), request.into()).await.unwrap();
+        }
+        attacker.client.flush().await.unwrap();
+    };
+    // The archive executes such requests while it runs.
+    let mut answers = attacker.client.subscribe(format!("barograph.b.{}.s.*", token(NORTH))).await.unwrap();
+    send(1, nonce).await;
+    for _ in 0..2 {
+        let answer = tokio::time::timeout(server::LIMIT, answers.next()).await.unwrap().unwrap();
+        let answer: Value = serde_json::from_slice(&answer.payload).unwrap();
+        assert!(answer["number"].is_number(), "{answer}");
     }
-    attacker.client.flush().await.unwrap();
+    let answer = register("again").await;
+    proxy.freeze();
+    send(2, &answer["nonce"]).await;
     tokio::time::sleep(3 * deadline).await;
     proxy.thaw();
     let second = eventually("a registration", async || {
         tokio::time::timeout(deadline, register("second")).await.ok()?["number"].as_u64()
     })
     .await;
-    assert_eq!(second, first + 1, "the old registration was stored");
-    assert_eq!(site.messages(), before, "the old record was stored");
+    assert_eq!(second, first + 3, "the old registration was stored");
+    assert_eq!(site.messages(), before + 1, "the old record was stored");
 }
 
 /// One of two archives is gone without a sign: its host is off. Writes reach the other archive

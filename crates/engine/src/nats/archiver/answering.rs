@@ -94,8 +94,8 @@ async fn process_write(shared: &Arc<Shared>, message: &Message, is_outdated: boo
     let kind = if kind == archive_request::APPEND { WriteKind::Append } else { WriteKind::Registration };
     let Ok(received) = ReceivedRequest::read(message) else { return };
     let Some(reply) = reply(message, &received, is_outdated) else { return };
-    if !received.request.nonce.as_deref().is_some_and(|nonce| shared.nonces.accepts(nonce)) {
-        return send(shared, reply, Ok(json(&shared.answer().stale()))).await;
+    if !shared.accepts(&received.request) {
+        return send(shared, reply, Ok(shared.stale())).await;
     }
     match shared.write_limits.reserve(requester, kind, message.payload.len()) {
         Ok(pending) => {
@@ -123,8 +123,6 @@ async fn respond_to_write(
         }
     };
     let answer = match timeout_at(room_until, permit).await {
-        // This process stood still meanwhile.
-        _ if until <= Instant::now() => return,
         Ok(Some(_permit)) => {
             let (requester, kind) = (&received.requester, &received.kind);
             let written = writing::write(&shared, requester, kind, &received.request);

@@ -1,5 +1,6 @@
 //! Reads the stream of records into the archive.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -149,7 +150,12 @@ async fn update_streams(shared: &Shared) {
 /// Reads the creation time of the bucket, which members request from an archive.
 async fn check_bucket(shared: &Shared) {
     if let Some(created) = streams::bucket(&shared.connection).await {
-        *shared.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
+        let mut bucket = shared.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        if bucket.as_ref() != Some(&created) {
+            // The numbers of a new bucket start from 1.
+            shared.newest.store(0, Ordering::Relaxed);
+            *bucket = Some(created);
+        }
     }
 }
 

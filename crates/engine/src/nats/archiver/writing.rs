@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson, RegistrationJson};
 use super::super::connection::{RequestError, json};
-use super::super::directory::{self, TOMBSTONE_S};
+use super::super::directory::{self, RENEWED_AFTER, TOMBSTONE_S};
 use super::super::key_write::{self, KeyWrite, WriteResult};
 use super::super::publish::{self, Outgoing};
 use super::super::{streams, subject};
@@ -30,7 +30,7 @@ pub(super) async fn write(
         archive_request::APPEND => {
             let messages = records(&host, &request.body)?;
             shared.write_limits.charge_records(requester, messages.len());
-            append(shared, &messages).await
+            append(shared, request, &messages).await
         }
         _ => register(shared, &host, request).await,
     }
@@ -46,11 +46,18 @@ fn records(host: &HostId, body: &[u8]) -> Result<Vec<Outgoing>, EngineError> {
     Ok(publish::messages(&records)?.into_iter().map(Outgoing::kept).collect())
 }
 
-async fn append(shared: &Shared, messages: &[Outgoing]) -> Result<Bytes, EngineError> {
+async fn append(
+    shared: &Shared,
+    request: &ArchiveRequest,
+    messages: &[Outgoing],
+) -> Result<Bytes, EngineError> {
     if shared.is_denied() {
         return Ok(direct(shared));
     }
     ensure_streams(shared).await?;
+    if !shared.accepts(request) {
+        return Ok(shared.stale());
+    }
     match publish::store(&shared.connection, messages).await {
         Ok(last) => Ok(json(&ArchiveResponseJson { number: Some(last), ..shared.answer() })),
         Err(EngineError::Denied(_)) => {
@@ -69,7 +76,7 @@ async fn register(shared: &Shared, host: &HostId, request: &ArchiveRequest) -> R
     if !(1..=ID_BYTES_MAX).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(invalid("an identifier has 1 to 32 letters and digits"));
     }
-    let (text, ttl_s) = if request.body.is_empty() {
+    let (text, mut ttl_s) = if request.body.is_empty() {
         (None, TOMBSTONE_S)
     } else {
         let entry = wire::read_entry(&request.body)?;
@@ -79,20 +86,51 @@ async fn register(shared: &Shared, host: &HostId, request: &ArchiveRequest) -> R
         (Some(directory::entry_text(&entry, Duration::from_secs(*ttl_s))?), *ttl_s)
     };
     ensure_streams(shared).await?;
-    let answer = shared.answer();
+    let conflict = || json(&ArchiveResponseJson { conflict: true, ..shared.answer() });
+    let newest = newest(shared, host, *over).await?;
+    if over.is_some_and(|over| over != newest) {
+        return Ok(conflict());
+    }
+    if newest == 0 && text.is_some() {
+        ttl_s = ttl_s.min(FIRST_TTL_S_MAX);
+    }
+    if !shared.accepts(request) {
+        return Ok(shared.stale());
+    }
     // Always with a condition: the network may hold the write while the station is withdrawn and
     // removed.
-    let newest = key_write::newest(&shared.connection, host).await?;
-    if over.is_some_and(|over| over != newest) {
-        return Ok(json(&ArchiveResponseJson { conflict: true, ..answer }));
-    }
     let written = KeyWrite { id, ttl_s, over: Some(newest), text };
     match key_write::write(&shared.connection, host, &written).await {
-        Ok(WriteResult::Stored(seq)) => Ok(json(&ArchiveResponseJson { number: Some(seq), ..answer })),
-        Ok(WriteResult::Conflict) => Ok(json(&ArchiveResponseJson { conflict: true, ..answer })),
+        Ok(WriteResult::Stored(seq)) => {
+            // A lower number than before shows a new bucket.
+            shared.newest.store(seq, Ordering::Relaxed);
+            Ok(json(&ArchiveResponseJson { number: Some(seq), ..shared.answer() }))
+        }
+        Ok(WriteResult::Conflict) => Ok(conflict()),
         Err(RequestError::NotSent(why)) => Err(EngineError::Unavailable(why)),
         Err(RequestError::NoAnswer(why)) => Err(EngineError::Unknown(why)),
         Err(RequestError::Denied(_)) => Ok(direct(shared)),
+    }
+}
+
+/// Sequence number that the newest message at the key of `host` must have. This is `over` if the
+/// bucket has had this number: a later message, such as the mark of a removal, has a higher number,
+/// so a requester cannot guess the number of that message. Otherwise the archive reads the key. A
+/// replica that is late may answer the read, so the archive avoids the read for renewals.
+async fn newest(shared: &Shared, host: &HostId, over: Option<u64>) -> Result<u64, EngineError> {
+    let seen = shared.newest.load(Ordering::Relaxed);
+    if let Some(over) = over.filter(|over| (1..=seen).contains(over)) {
+        return Ok(over);
+    }
+    match key_write::newest(&shared.connection, host).await {
+        Ok(newest) => {
+            shared.newest.fetch_max(newest, Ordering::Relaxed);
+            Ok(newest)
+        }
+        // Nothing is written. `Denied` would mean that the station may not register.
+        Err(RequestError::NotSent(why) | RequestError::NoAnswer(why) | RequestError::Denied(why)) => {
+            Err(EngineError::Unavailable(why))
+        }
     }
 }
 
@@ -118,6 +156,18 @@ fn direct(shared: &Shared) -> Bytes {
 }
 
 impl Shared {
+    /// Returns whether this archive issued the nonce of the request a short time ago. A write is
+    /// checked when it arrives, and again immediately before it is sent to the servers: this
+    /// process may stand still meanwhile.
+    pub(super) fn accepts(&self, request: &ArchiveRequest) -> bool {
+        request.nonce.as_deref().is_some_and(|nonce| self.nonces.accepts(nonce))
+    }
+
+    /// Response to a write with an old nonce, or without a nonce.
+    pub(super) fn stale(&self) -> Bytes {
+        json(&self.answer().stale())
+    }
+
     /// Returns whether the servers recently denied this archive records of a station. A server
     /// logs each denial.
     fn is_denied(&self) -> bool {
@@ -138,6 +188,11 @@ impl Shared {
 
 /// Longest identifier of a registration, in bytes.
 const ID_BYTES_MAX: usize = 32;
+
+/// Longest lease in seconds of an entry at an empty key: three periods of renewal. The network may
+/// hold this write while the station is withdrawn, and no message at the key refuses it then. The
+/// first renewal has the lease of the request.
+const FIRST_TTL_S_MAX: u64 = 3 * RENEWED_AFTER.as_secs();
 
 /// Time after a denial in which the archive tries to store no records of stations.
 const DENIED_FOR: Duration = Duration::from_secs(10);
