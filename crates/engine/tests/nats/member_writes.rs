@@ -78,9 +78,13 @@ impl Site {
     }
 
     async fn attacker(&self) -> Attacker {
+        self.attacker_at(&self.server.url).await
+    }
+
+    async fn attacker_at(&self, address: &str) -> Attacker {
         let file = credentials(self.directory.path(), NORTH);
         let options = ConnectOptions::with_credentials_file(file).await.unwrap();
-        Attacker::new(&self.server.url, options).await
+        Attacker::new(address, options).await
     }
 
     /// Number of messages in the stream of records.
@@ -348,6 +352,35 @@ async fn an_archive_executes_no_old_requests() {
     .await;
     assert_eq!(second, first + 3, "the old registration was stored");
     assert_eq!(site.messages(), before + 1, "the old record was stored");
+}
+
+/// The network held a request before it reached the server of the archive. The archive was not cut
+/// off.
+#[tokio::test]
+async fn an_archive_executes_no_requests_that_the_network_held() {
+    let Some(site) = Site::new() else { return };
+    let deadline = Duration::from_secs(1);
+    let _archive = Site::archive_with(NatsConfig { deadline, ..site.config(ARCHIVE) }, ARCHIVE).await;
+    let proxy = Proxy::new(site.server.address()).await;
+    let attacker = site.attacker_at(&proxy.address.to_string()).await;
+    let mut answers = attacker.client.subscribe(format!("barograph.b.{}.s.*", token(NORTH))).await.unwrap();
+    let before = site.messages();
+    for (seq, held_for, is_stored) in [(1, Duration::ZERO, true), (2, 3 * deadline, false)] {
+        let nonce = attacker.write("append", json!({}), "").await["nonce"].clone();
+        proxy.freeze();
+        let request = json!({ "answer": "s.1", "nonce": nonce });
+        let message = format!("{request}\n{}", lines(&[record(NORTH, "x", seq)]));
+        let subject = format!("barograph.a.{}.append", token(NORTH));
+        attacker.client.publish_with_headers(subject, asked(), message.into()).await.unwrap();
+        attacker.client.flush().await.unwrap();
+        tokio::time::sleep(held_for).await;
+        proxy.thaw();
+        let answer = tokio::time::timeout(server::LIMIT, answers.next()).await.unwrap().unwrap();
+        let answer: Value = serde_json::from_slice(&answer.payload).unwrap();
+        assert_eq!(answer["number"].is_number(), is_stored, "{answer}");
+        assert_eq!(answer["error"]["kind"] == "stale", !is_stored, "{answer}");
+    }
+    assert_eq!(site.messages(), before + 1);
 }
 
 /// One of two archives is gone without a sign: its host is off. Writes reach the other archive
