@@ -57,16 +57,16 @@ impl Site {
 }
 
 /// A server on which a test answers the requests of a station as an archive.
-struct FakeArchive {
+pub(crate) struct FakeArchive {
     _directory: tempfile::TempDir,
     server: NatsServer,
     client: Client,
-    north: Nats,
+    pub(crate) north: Nats,
 }
 
 impl FakeArchive {
     /// The server permits everything, except that engines may not publish to `denied`.
-    async fn new(denied: &str) -> Option<Self> {
+    pub(crate) async fn new(denied: &str) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let server = limited(directory.path(), denied)?;
         let client = Attacker::new(&server.url, free()).await.client;
@@ -75,7 +75,10 @@ impl FakeArchive {
         Some(Self { _directory: directory, server, client, north })
     }
 
-    async fn answer(&self, answer: impl FnMut(&str, &Value) -> Value + Send + 'static) -> Arc<AtomicUsize> {
+    pub(crate) async fn answer(
+        &self,
+        answer: impl FnMut(&str, &Value) -> Value + Send + 'static,
+    ) -> Arc<AtomicUsize> {
         answer_as_archive(self.client.clone(), answer).await
     }
 }
@@ -272,30 +275,6 @@ async fn records_that_one_archive_refuses_may_be_stored_by_another() {
         let unknown = fake.north.append(&batch).await;
         assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
     }
-}
-
-/// An archive requires a newer nonce, and answers too late. The station sends its next request with
-/// this nonce.
-#[tokio::test]
-async fn a_nonce_is_kept_when_a_request_has_no_answer() {
-    let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
-    let (sender, mut nonces) = tokio::sync::mpsc::unbounded_channel();
-    fake.answer(move |_, request| {
-        sender.send(request["nonce"].clone()).unwrap();
-        match request["nonce"] {
-            Value::Null => {
-                json!({ "archive": 7, "nonce": "n1", "error": { "kind": "stale", "text": "x" } })
-            }
-            _ => Value::Null,
-        }
-    })
-    .await;
-    for _ in 0..2 {
-        let unknown = fake.north.append(&[record(NORTH, "x", 1)]).await;
-        assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
-    }
-    let nonces = [nonces.recv().await, nonces.recv().await, nonces.recv().await];
-    assert_eq!(nonces, [Some(Value::Null), Some(json!("n1")), Some(json!("n1"))]);
 }
 
 /// A write of a registration without a condition may replace a later registration, so it is not

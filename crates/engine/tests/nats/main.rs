@@ -12,6 +12,7 @@ mod implausible_values;
 mod late_writes;
 mod malformed_headers;
 mod member_writes;
+mod nonces;
 mod outage;
 mod permissions;
 mod proxy;
