@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, Subscriber};
 use barograph_engine::{Engine, NatsConfig, token, wire};
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde_json::{Value, json};
@@ -38,6 +38,38 @@ async fn mark(site: &Site) -> u64 {
         headers.insert(name, value);
     }
     site.north.ask(key(), Some(headers), String::new()).await["seq"].as_u64().unwrap()
+}
+
+/// A site where messages between the archive and the server take 200 ms, and may be frozen.
+async fn distant_site() -> Option<(Site, Proxy)> {
+    let directory = tempfile::tempdir().unwrap();
+    let server = limited(directory.path(), "nothing")?;
+    let proxy = Proxy::long(server.address(), Duration::from_millis(200)).await;
+    let config = server::config(&proxy.address.to_string(), ARCHIVE);
+    let config = NatsConfig { deadline: Duration::from_secs(60), ..config };
+    Some((Site::start(directory, server, config).await, proxy))
+}
+
+/// The archive's reads of registrations, and what the server answers to the archive.
+struct Reads {
+    reads: Subscriber,
+    replies: Subscriber,
+}
+
+impl Reads {
+    async fn new(site: &Site) -> Self {
+        let client = &site.north.client;
+        let reads = client.subscribe(READ).await.unwrap();
+        let replies = client.subscribe(format!("_INBOX_{}.>", token(ARCHIVE))).await.unwrap();
+        client.flush().await.unwrap();
+        Self { reads, replies }
+    }
+
+    /// Waits until the server has answered a read. The answer is then on its way to the archive.
+    async fn answered(&mut self) {
+        let inbox = self.reads.next().await.unwrap().reply.unwrap();
+        while self.replies.next().await.unwrap().subject != inbox {}
+    }
 }
 
 /// A read may be answered by a replica that is late. The condition of a renewal has a number that
@@ -89,20 +121,11 @@ async fn a_read_that_is_denied_to_an_archive_is_no_denial_for_the_station() {
 /// is on its way.
 #[tokio::test]
 async fn a_write_on_its_way_does_not_replace_a_removal() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(server) = limited(directory.path(), "nothing") else { return };
-    let proxy = Proxy::long(server.address(), Duration::from_millis(200)).await;
-    let config = server::config(&proxy.address.to_string(), ARCHIVE);
-    let site = Site::start(directory, server, config).await;
-    let client = &site.north.client;
+    let Some((site, proxy)) = distant_site().await else { return };
     for is_removed in [false, true] {
-        let mut reads = client.subscribe(READ).await.unwrap();
-        let mut replies = client.subscribe(format!("_INBOX_{}.>", token(ARCHIVE))).await.unwrap();
-        client.flush().await.unwrap();
+        let mut reads = Reads::new(&site).await;
         let remove = async {
-            let inbox = reads.next().await.unwrap().reply.unwrap();
-            while replies.next().await.unwrap().subject != inbox {}
-            // The server has answered the read, and the answer is on its way.
+            reads.answered().await;
             proxy.freeze();
             let seq = if is_removed { Some(mark(&site).await) } else { None };
             proxy.thaw();
@@ -110,36 +133,25 @@ async fn a_write_on_its_way_does_not_replace_a_removal() {
         };
         let (answer, seq) = tokio::join!(register(&site, 10, None), remove);
         let question = json!({ "last_by_subj": key() }).to_string().into();
-        let found = client.request(READ, question).await.unwrap().headers.unwrap();
+        let found = site.north.client.request(READ, question).await.unwrap().headers.unwrap();
         let newest = found.get_last("Nats-Sequence").unwrap().as_str().parse::<u64>().ok();
         assert_eq!((answer["conflict"] == true, newest), (is_removed, seq.or(answer["number"].as_u64())));
     }
 }
 
-/// The servers answer the read of an archive only after the request has become too old.
+/// The network holds the answer to the archive's read until the request is too old.
 #[tokio::test]
 async fn a_registration_that_waits_in_an_archive_becomes_too_old() {
-    let directory = tempfile::tempdir().unwrap();
-    let Some(server) = limited(directory.path(), "nothing") else { return };
-    let config = server::config(&server.url, ARCHIVE);
-    let config = NatsConfig { deadline: Duration::from_secs(60), ..config };
-    let site = Site::start(directory, server, config).await;
-    let client = &site.north.client;
-    let mut reads = client.subscribe(READ).await.unwrap();
-    // Without the bucket, only this test receives the read.
-    client.request("$JS.API.STREAM.DELETE.KV_barograph_dir", "".into()).await.unwrap();
-    let delay = async {
-        let read = reads.next().await.unwrap();
+    let Some((site, proxy)) = distant_site().await else { return };
+    let mut reads = Reads::new(&site).await;
+    let hold = async {
+        reads.answered().await;
+        proxy.freeze();
+        // The archive closes a connection that is frozen for 15 s.
         tokio::time::sleep(NONCE_VALID + Duration::from_millis(500)).await;
-        let bucket = json!({
-            "name": "KV_barograph_dir", "subjects": ["$KV.>"], "max_msgs_per_subject": 1,
-            "allow_direct": true, "allow_msg_ttl": true, "storage": "memory",
-        });
-        let subject = "$JS.API.STREAM.CREATE.KV_barograph_dir".to_owned();
-        site.north.ask(subject, None, bucket.to_string()).await;
-        client.publish_with_reply(READ, read.reply.unwrap(), read.payload).await.unwrap();
+        proxy.thaw();
     };
-    let (answer, ()) = tokio::join!(register(&site, 10, None), delay);
+    let (answer, ()) = tokio::join!(register(&site, 10, None), hold);
     assert_eq!(answer["error"]["kind"], "stale", "{answer}");
 }
 
