@@ -64,8 +64,8 @@ pub(super) struct NatsConnection {
     /// Limits the number of unanswered requests to append, because an archive refuses more of one
     /// station.
     pub(super) appends: Semaphore,
-    /// Number of the archive that responded last; 0 before the first response, and after that
-    /// archive failed.
+    /// Number of the archive that responded last; 0 before the first response, and after a failure
+    /// of that archive.
     pub(super) archive: AtomicU16,
     /// Nonce in the newest response of an archive, for the next request to write.
     pub(super) nonce: Mutex<Option<String>>,

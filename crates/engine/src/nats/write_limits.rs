@@ -183,8 +183,7 @@ pub(super) fn append_time(records: usize, bytes: usize) -> Duration {
     time(records, RECORDS_PER_S).max(time(bytes, BYTES_PER_S))
 }
 
-/// Error of a request to append for which the archive has no room. The station then repeats only
-/// this request.
+/// Error of a request to append if the archive has no room: the station repeats only this request.
 pub(super) fn no_room(reason: String) -> EngineError {
     EngineError::Throttled { reason, wait: NO_ROOM_WAIT }
 }

@@ -277,8 +277,7 @@ async fn records_that_one_archive_refuses_may_be_stored_by_another() {
     }
 }
 
-/// A write of a registration without a condition may replace a later registration, so it is not
-/// repeated.
+/// A repeated write without a condition could replace a later registration.
 #[tokio::test]
 async fn a_registration_without_a_condition_is_sent_once() {
     let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };
@@ -297,8 +296,7 @@ async fn a_registration_without_a_condition_is_sent_once() {
     assert_eq!(unconditional.load(Ordering::Relaxed), 1);
 }
 
-/// One archive does not answer, and another archive reports why it cannot write. The error has this
-/// reason.
+/// One archive does not answer, and another archive reports why it cannot write.
 #[tokio::test]
 async fn a_failed_registration_reports_the_reason_of_an_archive() {
     let Some(fake) = FakeArchive::new("$JS.API.STREAM.>").await else { return };

@@ -139,22 +139,6 @@ async fn a_write_on_its_way_does_not_replace_a_removal() {
     }
 }
 
-/// The network holds the answer to the archive's read until the request is too old.
-#[tokio::test]
-async fn a_registration_that_waits_in_an_archive_becomes_too_old() {
-    let Some((site, proxy)) = distant_site().await else { return };
-    let mut reads = Reads::new(&site).await;
-    let hold = async {
-        reads.answered().await;
-        proxy.freeze();
-        // The archive closes a connection that is frozen for 15 s.
-        tokio::time::sleep(NONCE_VALID + Duration::from_millis(500)).await;
-        proxy.thaw();
-    };
-    let (answer, ()) = tokio::join!(register(&site, 10, None), hold);
-    assert_eq!(answer["error"]["kind"], "stale", "{answer}");
-}
-
 /// Appends of an archive have no answer.
 #[tokio::test]
 async fn appends_that_wait_do_not_delay_registrations() {
@@ -179,9 +163,6 @@ async fn appends_that_wait_do_not_delay_registrations() {
     let answer = register(&site, 10, None).await;
     assert!(answer["number"].is_number(), "{answer}");
 }
-
-/// Time for which archives accept a nonce (docs/spec/mesh.md §7).
-const NONCE_VALID: Duration = Duration::from_secs(10);
 
 /// Number of subscriptions of an engine for reads and appends.
 const INBOXES_MAX: u64 = 12;
