@@ -453,7 +453,8 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
 const INBOXES_MAX: usize = 12;
 
 /// Largest number of concurrent reads of one key, which also need a subscription each. A read takes
-/// one round trip, so an archive reads the keys of 100 stations within 25 round trips.
+/// one round trip, so an archive reads the keys of 100 stations within 25 round trips if no station
+/// repeats its request meanwhile.
 const KEY_INBOXES_MAX: usize = 4;
 
 /// Largest number of unread messages kept for each subscription; further messages are dropped. One

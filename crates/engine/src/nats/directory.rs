@@ -179,8 +179,8 @@ enum KeyContent {
     OwnDeletion(u64),
     /// A message that is not a registration. No client with permission for this key wrote this
     /// message, so it is overwritten. If a different registration is written just before, the write
-    /// overwrites that registration. The holder of that registration detects the loss at its next
-    /// renewal.
+    /// of an archive's own registration overwrites it, and its holder detects the loss at its next
+    /// renewal. An archive refuses that write for a member.
     Invalid,
     /// A different registration, or its deletion.
     Other,
@@ -249,7 +249,8 @@ impl Registration {
                         RETRY_SOON
                     }
                     // Write without a condition: the station that wrote this message could write so
-                    // fast that the condition never has the newest number.
+                    // fast that the condition never has the newest number. For a member, an archive
+                    // uses the number that it reads.
                     Ok(KeyContent::Invalid) => {
                         condition.over = None;
                         RETRY_SOON

@@ -139,9 +139,9 @@ impl DirectoryWrites {
     fn taken(&mut self, began: Instant, ttl: Duration) {
         self.state = match self.state {
             State::Unknown { archive_began } => State::Taken { since: archive_began, last: began },
-            // A registration is renewed after a third of its lease. A pause longer than a third of
-            // the lease may hide an outage.
-            State::Taken { since, last } if began <= last + 2 * ttl / 3 => {
+            // A registration is renewed after a third of its lease, or of a shorter time. A pause
+            // longer than this third may hide an outage.
+            State::Taken { since, last } if began <= last + 2 * ttl.min(RENEWED_WITHIN) / 3 => {
                 State::Taken { since, last: last.max(began) }
             }
             State::Taken { .. } | State::Failing { .. } => State::Taken { since: Some(began), last: began },
@@ -151,7 +151,7 @@ impl DirectoryWrites {
 
 /// Time within which a live station renews a lease of any length after the directory accepts writes
 /// again: three periods of renewal, as in the shortest leases.
-const RENEWED_WITHIN: Duration = Duration::from_secs(3 * RENEWED_AFTER.as_secs());
+pub(super) const RENEWED_WITHIN: Duration = Duration::from_secs(3 * RENEWED_AFTER.as_secs());
 
 #[cfg(test)]
 mod tests {

@@ -109,7 +109,7 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
     let _ = timeout(connection.config.deadline, starting.wait_for(|count| *count == 0)).await;
     streams::ensure(connection).await?;
     if !connection.is_member.load(Ordering::Relaxed) {
-        match store(connection, &messages).await {
+        match store(connection, &messages, || true).await {
             Err(EngineError::Denied(_)) if streams::became_member(connection).await => {}
             stored => return stored.map(|last| connection.acknowledge(last)),
         }
@@ -118,17 +118,25 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
         write_request::Written::Stored => Ok(()),
         // The archive may have stored some records before. A denial means that the archive and this
         // station are connected to servers with different configurations.
-        write_request::Written::Direct => {
-            store(connection, &messages).await.map_err(partly_stored).map(|last| connection.acknowledge(last))
-        }
+        write_request::Written::Direct => store(connection, &messages, || true)
+            .await
+            .map_err(partly_stored)
+            .map(|last| connection.acknowledge(last)),
     }
 }
 
 /// Publishes the messages, and waits for all acknowledgements. Returns the highest sequence number
 /// of the messages in the stream. After the first publication, some messages are stored, so later
 /// errors are [`EngineError::Unknown`].
-pub(super) async fn store(connection: &NatsConnection, messages: &[Outgoing]) -> Result<u64, EngineError> {
-    let Published { last, repeated } = publish(connection, messages).await?;
+///
+/// `may_send` is called when the messages can be sent without further waits. If it returns `false`,
+/// they are not sent, and the error is [`EngineError::Unavailable`] if none was stored.
+pub(super) async fn store(
+    connection: &NatsConnection,
+    messages: &[Outgoing],
+    may_send: impl Fn() -> bool,
+) -> Result<u64, EngineError> {
+    let Published { last, repeated } = publish(connection, messages, &may_send).await?;
     let suppressed = suppressed(connection, messages, repeated).await.map_err(partly_stored)?;
     let renamed = suppressed.into_iter().map(|message| Outgoing {
         id: format!(
@@ -138,7 +146,7 @@ pub(super) async fn store(connection: &NatsConnection, messages: &[Outgoing]) ->
         ),
         ..message
     });
-    let again = publish(connection, &renamed.collect::<Vec<_>>()).await.map_err(partly_stored)?;
+    let again = publish(connection, &renamed.collect::<Vec<_>>(), &may_send).await.map_err(partly_stored)?;
     Ok(last.max(again.last))
 }
 
@@ -204,16 +212,23 @@ struct Published {
 }
 
 /// Publishes in order, and waits for all acknowledgements.
-async fn publish(connection: &NatsConnection, messages: &[Outgoing]) -> Result<Published, EngineError> {
+async fn publish(
+    connection: &NatsConnection,
+    messages: &[Outgoing],
+    may_send: &impl Fn() -> bool,
+) -> Result<Published, EngineError> {
     let mut published = Published::default();
     if messages.is_empty() {
         return Ok(published);
     }
+    let _inbox = connection.inboxes.acquire().await;
     connection.connect().await?;
+    if !may_send() {
+        return Err(EngineError::Unavailable("the request is too old".into()));
+    }
     let mut errors = connection.errors();
     let inbox = connection.client.new_inbox();
     let nothing_sent = |error: &dyn std::fmt::Display| EngineError::Unavailable(error.to_string());
-    let _inbox = connection.inboxes.acquire().await;
     let mut answers =
         connection.client.subscribe(format!("{inbox}.*")).await.map_err(|error| nothing_sent(&error))?;
     let (mut sent, mut done) = (0, 0);

@@ -116,14 +116,19 @@ pub(super) async fn write(
     let deadline = connection.config.deadline;
     let until = Instant::now() + deadline;
     let nonce = connection.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let answer = connection.request_archive(&request.clone().with_nonce(nonce), archive).await?;
+    let request_by = async |nonce, archive| {
+        let request = request.clone().with_nonce(nonce);
+        let answer = timeout_at(until, connection.request_archive(&request, archive)).await;
+        answer.unwrap_or_else(|_| {
+            Err(RequestError::NoAnswer(format!("no archive responds within {deadline:?}")))
+        })
+    };
+    let answer = request_by(nonce, archive).await?;
     let parsed: Option<ArchiveResponseJson<'_>> = serde_json::from_slice(&answer.payload).ok();
     let Some(stale) = parsed.filter(ArchiveResponseJson::is_stale) else { return Ok(answer) };
     // Keep the nonce for the next request: this request may have no answer in time.
     connection.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&stale.nonce);
-    let request = request.clone().with_nonce(stale.nonce);
-    let again = timeout_at(until, connection.request_archive(&request, Some(stale.archive))).await;
-    again.unwrap_or_else(|_| Err(RequestError::NoAnswer(format!("no archive responds within {deadline:?}"))))
+    request_by(stale.nonce, Some(stale.archive)).await
 }
 
 /// Reads the response to a request to write.

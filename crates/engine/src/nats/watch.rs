@@ -243,7 +243,8 @@ impl Watcher {
                         return found.map(|stored| (host, stored, true));
                     }
                     // A key has one message, so read it with `read_range`, which reports a lost
-                    // message at once; `last` would wait until the deadline.
+                    // message at once; `last` would wait until the deadline. Not with `read_key`:
+                    // so many reads would delay registrations.
                     let found = stream_read::read_range(&connection, ENTRIES, &key, 1, 1).await?;
                     Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 
 use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson, RegistrationJson};
 use super::super::connection::{RequestError, json};
-use super::super::directory::{self, RENEWED_AFTER, TOMBSTONE_S};
+use super::super::directory::{self, TOMBSTONE_S};
+use super::super::directory_writes::RENEWED_WITHIN;
 use super::super::key_write::{self, KeyWrite, WriteResult};
 use super::super::publish::{self, Outgoing};
 use super::super::{streams, subject};
@@ -55,15 +56,14 @@ async fn append(
         return Ok(direct(shared));
     }
     ensure_streams(shared).await?;
-    if !shared.accepts(request) {
-        return Ok(shared.stale());
-    }
-    match publish::store(&shared.connection, messages).await {
+    match publish::store(&shared.connection, messages, || shared.accepts(request)).await {
         Ok(last) => Ok(json(&ArchiveResponseJson { number: Some(last), ..shared.answer() })),
         Err(EngineError::Denied(_)) => {
             shared.record_denial();
             Ok(direct(shared))
         }
+        // Nothing was stored, and the station can repeat the request at once.
+        Err(EngineError::Unavailable(_)) if !shared.accepts(request) => Ok(shared.stale()),
         Err(error) => Err(error),
     }
 }
@@ -94,6 +94,7 @@ async fn register(shared: &Shared, host: &HostId, request: &ArchiveRequest) -> R
     if newest == 0 && text.is_some() {
         ttl_s = ttl_s.min(FIRST_TTL_S_MAX);
     }
+    shared.connection.connect().await?;
     if !shared.accepts(request) {
         return Ok(shared.stale());
     }
@@ -157,8 +158,8 @@ fn direct(shared: &Shared) -> Bytes {
 
 impl Shared {
     /// Returns whether this archive issued the nonce of the request a short time ago. A write is
-    /// checked when it arrives, and again immediately before it is sent to the servers: this
-    /// process may stand still meanwhile.
+    /// checked when it arrives, and again when the connection stands and nothing else is waited
+    /// for: this process may stand still meanwhile.
     pub(super) fn accepts(&self, request: &ArchiveRequest) -> bool {
         request.nonce.as_deref().is_some_and(|nonce| self.nonces.accepts(nonce))
     }
@@ -189,10 +190,10 @@ impl Shared {
 /// Longest identifier of a registration, in bytes.
 const ID_BYTES_MAX: usize = 32;
 
-/// Longest lease in seconds of an entry at an empty key: three periods of renewal. The network may
-/// hold this write while the station is withdrawn, and no message at the key refuses it then. The
-/// first renewal has the lease of the request.
-const FIRST_TTL_S_MAX: u64 = 3 * RENEWED_AFTER.as_secs();
+/// Longest lease in seconds of an entry at an empty key. The network may hold this write while the
+/// station is withdrawn, and no message at the key refuses it then. The first renewal has the lease
+/// of the request.
+const FIRST_TTL_S_MAX: u64 = RENEWED_WITHIN.as_secs();
 
 /// Time after a denial in which the archive tries to store no records of stations.
 const DENIED_FOR: Duration = Duration::from_secs(10);
