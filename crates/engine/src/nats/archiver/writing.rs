@@ -197,3 +197,93 @@ const FIRST_TTL_S_MAX: u64 = RENEWED_WITHIN.as_secs();
 
 /// Time after a denial in which the archive tries to store no records of stations.
 const DENIED_FOR: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::pin::pin;
+
+    use barograph_forecast::Name;
+    use barograph_testkit::nats::NatsServer;
+    use futures_util::FutureExt as _;
+    use serde_json::Value;
+
+    use super::super::super::{Nats, NatsConfig};
+    use super::super::{Archiver, NONCE_PERIOD_MAX};
+    use super::*;
+    use crate::{Local, LocalConfig};
+
+    /// An archive that executes only the writes of a test.
+    struct Site {
+        archiver: Archiver,
+        _server: NatsServer,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Site {
+        /// `None` if `nats-server` is missing.
+        async fn new() -> Option<Self> {
+            let directory = tempfile::tempdir().unwrap();
+            let server = NatsServer::start(directory.path())?;
+            let config = NatsConfig::new(vec![server.url.clone()], Name::new("archive").unwrap());
+            // Longer than the longest time for which a nonce is issued.
+            let deadline = Duration::from_mins(1);
+            let nats = Arc::new(Nats::new(NatsConfig { keep_bytes: 1 << 20, deadline, ..config }).unwrap());
+            let local = Arc::new(Local::open(LocalConfig::new(directory.path())).unwrap());
+            let archiver = Archiver::prepare(&nats, local, directory.path()).unwrap();
+            streams::ensure(&archiver.shared.connection).await.unwrap();
+            Some(Self { archiver, _server: server, _directory: directory })
+        }
+
+        /// Executes a request of the north, which waits for `lock` for this time. Returns the
+        /// response.
+        async fn write(&self, request: ArchiveRequest, (lock, time): (impl Sized, Duration)) -> Value {
+            let shared = &self.archiver.shared;
+            let request = request.with_nonce(Some(shared.nonces.current()));
+            let mut write = pin!(write(shared, "north", request.kind, &request));
+            assert!(write.as_mut().now_or_never().is_none(), "the write does not wait");
+            tokio::time::pause();
+            tokio::time::advance(time).await;
+            tokio::time::resume();
+            drop(lock);
+            serde_json::from_slice(&write.await.unwrap()).unwrap()
+        }
+    }
+
+    /// Times for which a request waits in the archive, and whether it is executed then.
+    const WAITS: [(Duration, bool); 2] =
+        [(Duration::ZERO, true), (NONCE_PERIOD_MAX.saturating_mul(2), false)];
+
+    #[track_caller]
+    fn check(answer: &Value, is_stored: bool) {
+        let found = (answer["number"].is_number(), answer["error"]["kind"] == "stale");
+        assert_eq!(found, (is_stored, !is_stored), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn records_become_too_old_while_an_archive_creates_the_streams() {
+        let Some(site) = Site::new().await else { return };
+        let shared = &site.archiver.shared;
+        let record = Record::skip_marker(&Name::new("north").unwrap(), 1, 1);
+        let request = ArchiveRequest::append(wire::record_text(&record).into());
+        for (time, is_stored) in WAITS {
+            shared.connection.is_ready.store(false, Ordering::Relaxed);
+            let lock = shared.ensuring.lock().await;
+            check(&site.write(request.clone(), (lock, time)).await, is_stored);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_registration_becomes_too_old_while_an_archive_reads_the_key() {
+        let Some(site) = Site::new().await else { return };
+        let registration = RegistrationJson { id: "a1".into(), ttl_s: 10, over: None };
+        let entry = r#"{"host":"north","addresses":[],"version":"1","groups":[],"capabilities":[]}"#;
+        let request = ArchiveRequest::register(registration, entry.into());
+        let reads = &site.archiver.shared.connection.key_inboxes;
+        let count = u32::try_from(reads.available_permits()).unwrap();
+        for (time, is_stored) in WAITS {
+            let lock = reads.acquire_many(count).await.unwrap();
+            check(&site.write(request.clone(), (lock, time)).await, is_stored);
+        }
+    }
+}
