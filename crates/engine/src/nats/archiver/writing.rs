@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn records_become_too_old_while_an_archive_creates_the_streams() {
+    async fn records_become_too_old_while_an_archive_waits_for_an_inbox() {
         let Some(site) = Site::new().await else { return };
-        let shared = &site.archiver.shared;
+        let inboxes = &site.archiver.shared.connection.inboxes;
+        let count = u32::try_from(inboxes.available_permits()).unwrap();
         let record = Record::skip_marker(&Name::new("north").unwrap(), 1, 1);
         let request = ArchiveRequest::append(wire::record_text(&record).into());
         for (time, is_stored) in WAITS {
-            shared.connection.is_ready.store(false, Ordering::Relaxed);
-            let lock = shared.ensuring.lock().await;
+            let lock = inboxes.acquire_many(count).await.unwrap();
             check(&site.write(request.clone(), (lock, time)).await, is_stored);
         }
     }
