@@ -153,7 +153,9 @@ impl Forecaster {
     ///
     /// `None` until enough forecasts of the horizon were scored, about two horizons after the first
     /// value, and for a level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE). If no value so far was
-    /// below 0, the lower end is not below 0 either.
+    /// below 0, the lower end is not below 0 either. Beyond the longest kept horizon, the interval
+    /// is extrapolated ([`HorizonBasis::Beyond`](crate::HorizonBasis::Beyond)) and holds fewer
+    /// values than its level.
     #[must_use]
     pub fn interval_over(&self, horizon: Horizon, of: HorizonOf, level: f64) -> Option<Interval> {
         self.reading(horizon, of, UsableRungs::CalibratedOrOwn)?.interval(level)
@@ -252,6 +254,47 @@ impl Forecaster {
             }
             None => self.quantile_at(share, time_s),
         }
+    }
+
+    /// Returns what is forecast at `time_s` of the next `horizon_s` seconds: the number that the
+    /// share `share` of the measured means does not exceed, in the series' unit. At 0.5, it is the
+    /// forecast for absolute error; other shares lie on their side of that forecast.
+    ///
+    /// While the newest value is at most 1.5 median periods old, the forecast is that of the mean
+    /// over the horizon. Then it is that of the value at the end of the horizon
+    /// ([`Self::forecast_aged`]), which is wider. Without quantiles, an end of the interval stands
+    /// for the quantile. A horizon of 0 is the next value.
+    ///
+    /// `None` before the first value, for a share other than 0.5 until the series is calibrated,
+    /// and for a share outside [`QUANTILE_RANGE`].
+    #[must_use]
+    pub fn quantile_ahead(&self, share: f64, time_s: f64, horizon_s: f64) -> Option<f64> {
+        if !QUANTILE_RANGE.contains(&share) {
+            return None;
+        }
+        let is_old = self.ladder.elapsed(time_s).is_some_and(|(_, periods)| AGE_MIN < periods);
+        let horizon = Horizon::Seconds(horizon_s);
+        let over =
+            if is_old { None } else { self.reading(horizon, HorizonOf::Mean, UsableRungs::Calibrated) };
+        let end_s = time_s + horizon_s;
+        let forecast = match &over {
+            Some(over) => over.forecast(Objective::Absolute),
+            None => self.forecast_aged(Objective::Absolute, end_s),
+        }?;
+        if share == 0.5 {
+            return Some(forecast.value);
+        }
+        let known = match (&over, &self.quantiles) {
+            (Some(over), Some(_)) => over.quantile(share)?,
+            (None, Some(_)) => self.quantile_aged(share, end_s)?,
+            (over, None) => {
+                let level = (2.0 * share - 1.0).abs();
+                let over = over.as_ref().map(|over| over.interval(level));
+                let interval = over.unwrap_or_else(|| self.interval_aged(level, end_s))?;
+                if share < 0.5 { interval.lower } else { interval.upper }
+            }
+        };
+        Some(if share < 0.5 { known.min(forecast.value) } else { known.max(forecast.value) })
     }
 
     /// Least half-width at an age: that of the interval after gaps, if the age is longer than most

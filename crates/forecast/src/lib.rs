@@ -4,13 +4,15 @@
 //! a rule. The methods and rules are those of the Network Weather Service (NWS) and newer ones. A
 //! reported error is the error of the forecasts that were issued, each before its value was known.
 //!
-//! Four types matter:
+//! Five types matter:
 //!
 //! - [`Battery`]: learns the values of one series and forecasts the next one.
 //! - [`Forecaster`]: a battery, with forecasts further ahead ([`Horizon`]), of the mean of the next
 //!   values or of one value, with quantiles, and with the probability that the next probe answers.
 //! - [`Forecast`]: the value expected next, its errors, and the method that made it.
 //! - [`Interval`]: the range that holds the next value with a given probability.
+//! - [`TransferForecast`]: the time that a transfer of so many bytes takes, from forecasts of
+//!   goodput and round-trip time.
 //!
 //! ```
 //! use barograph_forecast::{Battery, BatteryConfig, Objective};
@@ -49,15 +51,21 @@ mod quantiles;
 mod rules;
 mod scored_methods;
 mod series;
+mod transfer_time;
 
 pub use availability::{Availability, BrierScore};
 pub use battery::{Battery, BatteryConfig, Preset, Rule};
 pub use forecast::{Forecast, Interval, InvalidValue, Method, Objective};
 pub use forecaster::{Forecaster, ForecasterConfig};
-pub use horizon::{Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf};
+pub use horizon::{
+    Horizon, HorizonBasis, HorizonConfig, HorizonError, HorizonForecast, HorizonOf, ParseHorizonError,
+};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use quantiles::{QUANTILE_RANGE, QUANTILE_SHARES, QuantileForecaster, QuantileMethod};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
+pub use transfer_time::{
+    GoodputForecast, INITIAL_WINDOW_BYTES, SettledRate, TransferForecast, TransferModel, TransferPath,
+};
 
 // The examples of README.md are doctests.
 #[cfg(doctest)]

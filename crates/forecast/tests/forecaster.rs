@@ -137,10 +137,7 @@ fn quantiles_between_horizons_are_interpolated() {
                 forecaster.quantile_over(horizon, of, share).expect("calibrated") - center
             });
             assert!((ten - 0.5 * (five + twenty)).abs() < 1e-9, "half of the way from 5 to 20");
-            match of {
-                HorizonOf::Mean => assert_eq!(forty, twenty),
-                HorizonOf::Value => assert!(twenty.abs() <= forty.abs() && twenty * forty >= 0.0),
-            }
+            assert!(twenty.abs() <= forty.abs() && twenty * forty >= 0.0, "{of:?} {share}: {twenty} {forty}");
         }
     }
 }
@@ -206,7 +203,7 @@ fn quantiles_and_aged_intervals_have_the_same_bits_on_every_platform() {
     assert_eq!(digest, DIGEST, "{digest:#x}");
 }
 
-const DIGEST: u64 = 0x9e4e_670e_e422_231f;
+const DIGEST: u64 = 0xe794_85ce_75c6_158d;
 
 #[test]
 fn quantiles_do_not_allocate_after_warm_up() {

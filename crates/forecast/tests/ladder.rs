@@ -111,6 +111,90 @@ fn horizons_that_are_not_kept_are_interpolated() {
     }
 }
 
+/// Half-widths of the means of `lengths` values at 90 %, and the shares of such means inside their
+/// intervals, for a ladder that ends at five values.
+fn means_beyond_five(values: &[f64], lengths: [usize; 2]) -> [(f64, f64); 2] {
+    let mut forecaster = forecaster(&[HorizonConfig::exact(Horizon::Steps(5))]);
+    let (mut inside, mut widths) = ([0.0; 2], [0.0; 2]);
+    let scored = 200..values.len() - 120;
+    for (n, value) in values.iter().enumerate() {
+        forecaster.update(*value).expect("within range");
+        for (i, length) in lengths.into_iter().enumerate().filter(|_| scored.contains(&n)) {
+            let horizon = Horizon::Steps(u32::try_from(length).expect("short"));
+            let interval = forecaster.interval_over(horizon, HorizonOf::Mean, 0.9).expect("calibrated");
+            let mean = values[n + 1..=n + length].iter().sum::<f64>() / length as f64;
+            inside[i] += f64::from(u8::from(interval.lower <= mean && mean <= interval.upper));
+            widths[i] += interval.upper - interval.lower;
+        }
+    }
+    let count = scored.len() as f64;
+    [0, 1].map(|i| (widths[i] / count, inside[i] / count))
+}
+
+#[test]
+fn beyond_the_ladder_the_interval_of_a_mean_grows_for_a_random_walk_and_hardly_for_noise() {
+    let (mut noise, mut level) = (noise(), 0.0);
+    let white: Vec<f64> = (0..8000).map(|_| 1000.0 + noise()).collect();
+    let walk: Vec<f64> = (0..8000)
+        .map(|_| {
+            level += noise();
+            1000.0 + level
+        })
+        .collect();
+    let [(white_5, _), (white_120, held)] = means_beyond_five(&white, [5, 120]);
+    assert!(white_120 < 1.1 * white_5 && 0.99 < held, "{white_5} {white_120} {held}");
+    let [(walk_30, held_30), (walk_120, held_120)] = means_beyond_five(&walk, [30, 120]);
+    assert!(1.6 * walk_30 < walk_120 && walk_120 < 2.1 * walk_30, "{walk_30} {walk_120}");
+    assert!(0.85 < held_30 && 0.85 < held_120, "{held_30} {held_120}");
+}
+
+#[test]
+fn intervals_beyond_the_ladder_contain_those_of_lower_levels_and_have_a_limit() {
+    let forecasters = [&[][..], &[Horizon::Steps(5)], &[Horizon::Steps(2), Horizon::Steps(5)]]
+        .map(|kept| forecaster(&kept.iter().copied().map(HorizonConfig::exact).collect::<Vec<_>>()));
+    for mut forecaster in forecasters {
+        let (mut noise, mut level) = (noise(), 0.0);
+        for _ in 0..1000 {
+            level = 0.9 * level + noise();
+            forecaster.update(level).expect("within range");
+        }
+        let widths = |steps: u32| {
+            [0.3, 0.5, 0.8, 0.9, 0.95, 0.99].map(|level| {
+                let interval = forecaster.interval_over(Horizon::Steps(steps), HorizonOf::Mean, level);
+                interval.map(|interval| interval.upper - interval.lower).expect("calibrated")
+            })
+        };
+        let mut before = widths(5);
+        for steps in [6, 12, 40, 1000, Horizon::STEPS_MAX] {
+            let wider = widths(steps);
+            assert!(wider.is_sorted(), "{steps}: {wider:?}");
+            assert!(before.iter().zip(wider).all(|(before, wider)| *before <= wider), "{before:?} {wider:?}");
+            before = wider;
+        }
+        assert_eq!(widths(500_000), widths(Horizon::STEPS_MAX), "values are not further apart");
+    }
+}
+
+/// Without a kept horizon, the errors of the next value are the only ones.
+#[test]
+fn without_a_ladder_the_interval_of_a_mean_widens_like_a_random_walk() {
+    let mut forecaster = forecaster(&[]);
+    let (mut noise, mut level) = (noise(), 0.0);
+    for _ in 0..1000 {
+        level = 0.99 * level + noise();
+        forecaster.update(1000.0 + level).expect("within range");
+    }
+    let width = |steps| {
+        let horizon = Horizon::Steps(steps);
+        let forecast = forecaster.forecast_over(horizon, HorizonOf::Mean, Objective::Absolute);
+        let basis = if steps == 1 { HorizonBasis::Own } else { HorizonBasis::Beyond { longest: 1.0 } };
+        assert_eq!(forecast.expect("values").basis, basis);
+        let interval = forecaster.interval_over(horizon, HorizonOf::Mean, 0.9).expect("calibrated");
+        interval.upper - interval.lower
+    };
+    assert!((width(4) - 2.0 * width(1)).abs() < 1e-9, "{} {}", width(1), width(4));
+}
+
 #[test]
 fn a_station_ladder_answers_in_seconds_and_in_values() {
     let rungs = [60.0, 300.0, 900.0].map(|seconds| HorizonConfig::sampled(Horizon::Seconds(seconds)));

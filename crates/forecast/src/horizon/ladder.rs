@@ -173,6 +173,19 @@ impl Ladder {
         })
     }
 
+    /// The longest kept horizon of at most `steps_max` values, at least 1, that has an interval for
+    /// `of`; the next value if there is none.
+    pub(super) fn longest_within(&self, steps_max: f64, of: HorizonOf) -> Option<Rung<'_>> {
+        let mut longest: (f64, Option<&DirectForecaster>) = (1.0, None);
+        for direct in self.horizons.iter().filter(|direct| direct.is_calibrated(of)) {
+            let Some(steps) = direct.steps(self.period_s()) else { continue };
+            if longest.0 < steps && steps <= steps_max {
+                longest = (steps, Some(direct));
+            }
+        }
+        Rung::new(longest, self.inputs.as_ref()?)
+    }
+
     /// Length of `horizon` in values; `None` for a time without a known period.
     fn steps(&self, horizon: Horizon) -> Option<f64> {
         Some(match horizon {

@@ -11,6 +11,7 @@ mod pending;
 mod quantiles;
 mod reading;
 mod regression;
+mod text;
 
 use core::fmt;
 
@@ -21,6 +22,7 @@ pub(crate) use candidates::OneStep;
 pub(crate) use kind::CalibrationConfig;
 pub(crate) use ladder::{Ladder, UsableRungs};
 pub(crate) use reading::HorizonReading;
+pub use text::ParseHorizonError;
 
 /// How far ahead a forecast looks: a number of values, or a time.
 ///
@@ -83,7 +85,8 @@ pub enum HorizonBasis {
         /// The next longer horizon that is kept, in values.
         longer: f64,
     },
-    /// Forecasts for the longest horizon that is kept, in values. The requested horizon is longer.
+    /// Forecasts for the longest horizon that is kept, in values. The requested horizon is longer,
+    /// and the interval is extrapolated.
     Beyond {
         /// The longest horizon that is kept, in values.
         longest: f64,

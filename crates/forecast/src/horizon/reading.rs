@@ -117,7 +117,7 @@ impl<'a> HorizonReading<'a> {
                 log_between(self.half_at(shorter, level)?, self.half_at(longer, level)?, *share)
             }
             Position::Beyond { longest, steps } => {
-                self.half_beyond(self.half_at(longest, level)?, steps / longest.steps, level)
+                self.half_beyond(longest, self.half_at(longest, level)?, steps / longest.steps, level)
             }
         })
     }
@@ -130,18 +130,42 @@ impl<'a> HorizonReading<'a> {
         }
     }
 
-    /// Half-width at `ratio` times the longest known horizon, which has the half-width `half`. A
-    /// mean over a longer time varies less, but no error shows by how much. A value further ahead
-    /// differs as after a random walk, up to the half-width of the first value after a gap.
-    fn half_beyond(&self, half: f64, ratio: f64, level: f64) -> f64 {
+    /// Half-width at `ratio` times the `longest` horizon, which has the half-width `half`. That of
+    /// a value grows as after a random walk, that of a mean as between the longest horizons; both
+    /// at most up to the half-width of the first value after a gap.
+    fn half_beyond(&self, longest: &Rung<'_>, half: f64, ratio: f64, level: f64) -> f64 {
         let widest = BEYOND * laplace(level) * self.battery.inner().calibration().spread();
-        let walked = half * sqrt(ratio);
-        match self.of {
-            HorizonOf::Mean => half,
-            HorizonOf::Value if walked < widest => walked,
-            HorizonOf::Value if half < widest => widest,
-            HorizonOf::Value => half,
+        let grown = match self.of {
+            HorizonOf::Mean => half * exp(self.growth(longest) * log(ratio)),
+            HorizonOf::Value => half * sqrt(ratio),
+        };
+        if grown < widest {
+            grown
+        } else if half < widest {
+            widest
+        } else {
+            half
         }
+    }
+
+    /// Exponent with which the half-width of a mean grows beyond the `longest` horizon, 0 to ½; the
+    /// same for all levels, so that the intervals contain each other.
+    ///
+    /// Slower than between the last two horizons, noise averages out, and what lasts remains. So
+    /// the exponent is a little larger than measured there. It is that of a random walk if only
+    /// errors of the next value are known.
+    fn growth(&self, longest: &Rung<'_>) -> f64 {
+        self.slope(longest).map_or(WALK, |slope| (slope + SLOPE_RISE).clamp(0.0, WALK))
+    }
+
+    /// Slope of the half-width at 90 % over the horizon, both on logarithmic scales, between the
+    /// `longest` horizon and one of at most half its length; `None` if it is unknown.
+    fn slope(&self, longest: &Rung<'_>) -> Option<f64> {
+        longest.kept.as_ref()?;
+        let shorter = self.ladder.longest_within(0.5 * longest.steps, self.of)?;
+        let [from, to] = [&shorter, longest].map(|rung| self.half_at(rung, Interval::DEFAULT_LEVEL));
+        let (from, to) = from.zip(to).filter(|(from, to)| 0.0 < *from && 0.0 < *to)?;
+        Some(log(to / from) / log(longest.steps / shorter.steps))
     }
 
     /// The quantiles of all calibrated shares, in ascending order; `None` until they are
@@ -239,6 +263,11 @@ fn ratio(wide: f64, half: f64) -> f64 {
 
 /// Largest factor by which quantiles move away from the forecast. This limit keeps products finite.
 const STRETCH_MAX: f64 = 1e6;
+/// Growth of the half-width of a random walk.
+const WALK: f64 = 0.5;
+/// How much larger the growth beyond the longest horizon is than the slope before it. For the mean
+/// of a random walk, the slope is 0.24 between 1 and 5 values and approaches ½.
+const SLOPE_RISE: f64 = 0.25;
 /// Half-width beyond the longest horizon in units of the spread, at 90 %: that of the first value
 /// after a gap.
 const BEYOND: f64 = gap::START;
