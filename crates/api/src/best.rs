@@ -38,6 +38,9 @@ pub struct HostForecast {
     pub lower: f64,
     /// Upper end of the interval of the transfer time, in seconds.
     pub upper: f64,
+    /// Whether the interval is a guess, because the round-trip time or the goodput has too few
+    /// measurements.
+    pub is_calibrating: bool,
     /// Whether the transfer times of this host and of the first host are too close to rank the two
     /// hosts; true for the first host.
     pub is_close: bool,

@@ -56,9 +56,9 @@ pub use engine::{
     EngineAppended, EngineNextSeq, EngineRegistered, EngineRenewed, EngineUnregistered, EngineWatermark,
 };
 pub use measurement::{
-    Forecast, ForecastList, Forecasts, HistoryPage, Latency, LatencyList, LatestPage, Measurements,
-    MissedEvents, NewRecord, RecentPoints, Record, SeriesList, SeriesPoint, SeriesSummary, StoredCount,
-    StreamEvent,
+    AgedForecast, Forecast, ForecastList, Forecasts, HistoryPage, HorizonForecast, Latency, LatencyList,
+    LatestPage, Measurements, MissedEvents, NewRecord, Quantile, RecentPoints, Record, SeriesList,
+    SeriesPoint, SeriesSummary, StoredCount, StreamEvent,
 };
 pub use members::{Invitation, Member, MemberList, NewInvitation};
 pub use mesh::{Directory, DroppedAddress, Mesh, Peer, PeerChange, PeerCounts, PeerEvent, PeerList, Spool};

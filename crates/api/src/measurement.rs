@@ -146,6 +146,85 @@ pub struct Forecasts<'a> {
     /// scored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
+    /// Forecast of the value at the time of the response; `None` = no horizon was requested, or the
+    /// newest value is labelled ahead of now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<AgedForecast>,
+    /// Forecasts for the horizons that were requested, in the order of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub horizons: Vec<HorizonForecast>,
+}
+
+/// Forecast of the value now, with an interval that widens with the age of the newest value.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AgedForecast {
+    /// Age of the newest value, in seconds.
+    pub age_s: f64,
+    /// Median forecast, in the series' unit.
+    pub value: f64,
+    /// Lower end of the interval around `value`, in the series' unit; `None` before ten forecasts
+    /// were scored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower: Option<f64>,
+    /// Upper end of the interval around `value`; `None` as for `lower`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
+    /// Quantiles as in [`HorizonForecast`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<Quantile>,
+}
+
+/// Forecast for one horizon, which begins at the newest value: `steps` or `seconds`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct HorizonForecast {
+    /// Length of the horizon, in values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    /// Length of the horizon, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// What is forecast: `mean` of the values up to the horizon, or the `value` at the horizon.
+    pub of: Keyword,
+    /// Number of forecasts of this horizon that were scored.
+    pub scored: u64,
+    /// Forecast that minimises the squared error; `None` = the period of the series is not known
+    /// yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean: Option<Forecast>,
+    /// Forecast that minimises the absolute error; `None` as for `mean`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub median: Option<Forecast>,
+    /// Lower end of the interval around `median`, in the series' unit; `None` = it is not
+    /// calibrated yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower: Option<f64>,
+    /// Upper end of the interval around `median`; `None` as for `lower`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
+    /// Forecasts from which the errors and the interval come: `own` = for this horizon, `between` =
+    /// interpolated between two horizons that the station keeps, `beyond` = for the longest horizon
+    /// that has an interval, which is shorter. `None` = there is no forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Keyword>,
+    /// Lengths in values of the horizons of `basis` `between` (two) and `beyond` (one); else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub from_steps: Vec<f64>,
+    /// Quantiles that were requested and are calibrated, in the order of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quantiles: Vec<Quantile>,
+    /// Probability that the measurement at the horizon gives a value, 0 to 1; `None` = every
+    /// measurement so far gave a value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub availability: Option<f64>,
+}
+
+/// A quantile: the number below which a share of the values should be.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Quantile {
+    /// The share, 0 to 1.
+    pub share: f64,
+    /// The quantile, in the series' unit.
+    pub value: f64,
 }
 
 /// One forecast with its errors so far; the errors are `None` before a forecast was scored.

@@ -13,8 +13,9 @@
 //!   needs this admission, whether the host starts the test or a peer asks for the test.
 //!
 //! [`CompositionModel`] estimates pairs that are not measured from pairs that are. [`sites_of`]
-//! groups hosts by their round-trip times. [`rank`] sorts hosts by the forecast time of a transfer.
-//! [`predict`] predicts the turns and costs of a mesh that does not exist yet.
+//! groups hosts by their round-trip times. [`transfer_time`] forecasts the time of a transfer, and
+//! [`rank`] sorts hosts by it. [`predict`] predicts the turns and costs of a mesh that does not
+//! exist yet.
 //!
 //! ```
 //! use std::time::Duration;
@@ -57,7 +58,7 @@ mod sites;
 
 pub use admission::{Grant, TestAdmission, TestAdmissionConfig, TestRefusal, TokenError};
 pub use budget::{Budget, BudgetConfig, BudgetError, BudgetUsage, Cost, PastTest, Reservation, Role};
-pub use choose::{HostCandidate, INITIAL_WINDOW_BYTES, RankedHost, rank};
+pub use choose::{HostCandidate, RankedHost, rank, transfer_time};
 pub use compose::{ComposedQuantity, CompositionModel, LegForecast, PairObservation, PathEstimate};
 pub use groups::{GLOBAL, LOCAL, Member, SITES_HOSTS_MAX, SiteProposal, UNSET, propose_sites, route};
 pub use plan::{PairForecast, PlanConfig, PlannedTest, Planner, SelectionPolicy, TestKind, TurnCounts};

@@ -38,6 +38,8 @@ pub struct MeasuredValue {
     pub n: u32,
     /// Goodput without the correction, in bit/s; `None` for every other quantity.
     pub raw: Option<f64>,
+    /// Bytes of the transfer; `None` for every other quantity than goodput.
+    pub bytes: Option<u64>,
     /// All samples in the order measured, in the quantity's unit, so that stalls stay visible.
     /// Empty if the value has no samples (loss).
     pub samples: Vec<f64>,

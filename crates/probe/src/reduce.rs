@@ -29,7 +29,7 @@ impl MeasuredValue {
 
     /// A value with one sample, which is the value itself.
     pub(crate) fn one(value: f64, tcp_info: Option<TcpInfo>) -> Self {
-        Self { value, n: 1, raw: None, samples: vec![value], tcp_info, refused: false }
+        Self { value, n: 1, raw: None, bytes: None, samples: vec![value], tcp_info, refused: false }
     }
 }
 

@@ -9,6 +9,7 @@ mod file;
 mod guard;
 mod health;
 pub(crate) mod heavy;
+mod horizons;
 mod json;
 mod latency;
 mod members;

@@ -33,6 +33,9 @@ struct Detail<'a> {
     n: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     raw: Option<f64>,
+    /// Bytes of a transfer of a fixed size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     min: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,6 +59,27 @@ struct Mark {
 pub(crate) fn is_refused(detail: &str) -> bool {
     // Search for the word first: a detail without it has no mark, and is not parsed.
     detail.contains("\"refused\"") && serde_json::from_str(detail).is_ok_and(|Mark { refused }| refused)
+}
+
+/// The parts of the detail of a goodput that show whether the goodput includes slow start.
+#[derive(Deserialize)]
+struct Size {
+    #[serde(default)]
+    bytes: Option<u64>,
+    #[serde(default)]
+    startup_s: Option<f64>,
+    /// Tool that ran the test, and leaves out the start itself.
+    #[serde(default)]
+    with: Option<String>,
+}
+
+/// Size (bytes) of the test that measured a goodput, if the goodput includes slow start: a transfer
+/// of a fixed size, or a stream that ended during its start-up.
+pub(crate) fn slow_start_bytes(detail: &str) -> Option<u64> {
+    // As in `is_refused`: most details are not parsed.
+    let size = Some(detail).filter(|detail| detail.contains("\"bytes\""))?;
+    let Size { bytes, startup_s: None, with: None } = serde_json::from_str(size).ok()? else { return None };
+    bytes.filter(|bytes| *bytes > 0)
 }
 
 #[derive(Serialize)]
@@ -86,6 +110,7 @@ pub(crate) fn of(measured: &MeasuredValue) -> String {
     let detail = Detail {
         n: measured.n,
         raw: measured.raw,
+        bytes: measured.bytes,
         min: extreme(f64::min),
         max: extreme(f64::max),
         tcp_info: measured.tcp_info.as_ref().map(TcpInfoJson::from),

@@ -5,15 +5,18 @@
 
 mod text;
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use barograph_engine::{Selector, TaskStatus};
-use barograph_forecast::{Forecast, Interval, Outcome, SeriesId};
+use barograph_forecast::{
+    Forecast, Horizon, HorizonBasis, HorizonOf, Interval, Name, Objective, Outcome, SeriesId,
+};
 
 use crate::echo::Counters;
-use crate::forecast::series::{SeriesState, SeriesTable, in_order};
-use crate::forecast::series_reader::for_each_state;
+use crate::forecast::series::{HORIZONS_S, SeriesState, SeriesTable, in_order};
+use crate::forecast::series_reader::{for_each_state, for_few_states};
 use crate::health::Health;
 use crate::limits::Limit;
 use crate::mesh::{BOUNDS_S, BulkTestMetrics, LatencyDistribution, MeshMetrics, ROLES, STATES};
@@ -35,12 +38,18 @@ struct SeriesSample {
     gauges: [Option<f64>; GAUGES.len()],
     counters: [u64; COUNTERS.len()],
     is_refused: bool,
+    /// Forecasts for [`HORIZONS_S`], if this station measures the series.
+    ahead: Option<AheadSamples>,
+    availability: Option<f64>,
 }
 
+/// Median forecast and ends of its interval, for each of [`HORIZONS_S`].
+type AheadSamples = Box<[[Option<f64>; AHEAD.len()]; HORIZONS_S.len()]>;
+
 impl SeriesTableSamples {
-    /// Reads the series table. Locks the table for some series at a time, so that other threads can
-    /// lock it in between.
-    pub(crate) fn of(series_table: &Mutex<SeriesTable>) -> Self {
+    /// Reads the series table of the station `host`. Locks the table for some series at a time, so
+    /// that other threads can lock it in between.
+    pub(crate) fn of(series_table: &Mutex<SeriesTable>, host: &Name) -> Self {
         let (mut names, refused, late) = {
             let series_table = lock(series_table);
             (series_table.names(&Selector::default()), series_table.refused(), series_table.late())
@@ -50,6 +59,14 @@ impl SeriesTableSamples {
         for_each_state(series_table, &names, |name, state| {
             series.push((name.clone(), SeriesSample::of(state)))
         });
+        let own: Vec<SeriesId> = names.into_iter().filter(|name| name.source == *host).collect();
+        let mut ahead: BTreeMap<SeriesId, AheadSamples> = BTreeMap::new();
+        for_few_states(series_table, &own, |name, state| {
+            ahead.insert(name.clone(), ahead_samples(state));
+        });
+        for (name, sample) in &mut series {
+            sample.ahead = ahead.remove(name);
+        }
         Self { series, refused, late }
     }
 }
@@ -60,8 +77,23 @@ impl SeriesSample {
             gauges: GAUGES.map(|(_, _, value)| value(state)),
             counters: COUNTERS.map(|(_, _, value)| value(state)),
             is_refused: state.is_refused(),
+            ahead: None,
+            availability: state.availability_over(Horizon::Steps(1)),
         }
     }
+}
+
+/// Forecasts of the mean up to each of [`HORIZONS_S`]; absent until the horizon has an interval.
+fn ahead_samples(state: &SeriesState) -> AheadSamples {
+    Box::new(HORIZONS_S.map(|seconds| {
+        let (horizon, of) = (Horizon::Seconds(seconds), HorizonOf::Mean);
+        let forecast = state.forecaster().forecast_over(horizon, of, Objective::Absolute);
+        let interval = state.interval_over(horizon, of, Interval::DEFAULT_LEVEL);
+        match forecast.zip(interval).filter(|(forecast, _)| forecast.basis == HorizonBasis::Own) {
+            Some((forecast, (lower, upper))) => [Some(forecast.value), Some(lower), Some(upper)],
+            None => [None; AHEAD.len()],
+        }
+    }))
 }
 
 /// All metrics of a station.
@@ -90,7 +122,9 @@ pub(crate) fn exposition(
                 }
             }
         }
+        ahead(&mut text, suffix, &of_unit);
     }
+    availability(&mut text, samples);
     refusals(&mut text, samples);
     counters(&mut text, samples);
     station(&mut text, table, health);
@@ -146,6 +180,45 @@ const GAUGES: [Gauge; 7] = [
 /// Units of quantities, and their suffixes in the names of metrics.
 const UNITS: &[(&str, &str)] =
     &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
+
+/// Gauges of the forecasts for [`HORIZONS_S`]. Each gauge has one metric family for each unit.
+const AHEAD: [(&str, &str); 3] = [
+    ("barograph_forecast_ahead", "Median forecast of the mean of the values up to the horizon."),
+    ("barograph_forecast_ahead_lower", "Lower end of its 90 % prediction interval."),
+    ("barograph_forecast_ahead_upper", "Upper end of its 90 % prediction interval."),
+];
+
+/// Writes the forecasts further ahead of series that this station measures. A station that stores
+/// the series of others would otherwise have a dozen samples more for each of them.
+fn ahead(text: &mut Text, suffix: &str, of_unit: &[&(SeriesId, SeriesSample)]) {
+    for (gauge, (name, help)) in AHEAD.iter().enumerate() {
+        let family = if suffix.is_empty() { (*name).to_string() } else { format!("{name}_{suffix}") };
+        text.head(&family, Kind::Gauge, suffix, help);
+        for (series, sample) in of_unit {
+            let Some(ahead) = &sample.ahead else { continue };
+            let labels = labels(series);
+            for (samples, seconds) in ahead.iter().zip(HORIZONS_S) {
+                if let Some(value) = samples[gauge] {
+                    let horizon = Horizon::Seconds(seconds);
+                    let labels = format!("{},horizon=\"{horizon}\"}}", labels.trim_end_matches('}'));
+                    text.sample(&family, &labels, value);
+                }
+            }
+        }
+    }
+}
+
+/// Writes the availability of series with failures.
+fn availability(text: &mut Text, samples: &[(SeriesId, SeriesSample)]) {
+    const NAME: &str = "barograph_availability_ratio";
+    let help = "Probability that the next measurement gives a value; absent without failures.";
+    text.head(NAME, Kind::Gauge, "ratio", help);
+    for (series, sample) in samples {
+        if let Some(availability) = sample.availability {
+            text.sample(NAME, &labels(series), availability);
+        }
+    }
+}
 
 /// Writes, for each series of `connect`, whether the port of the target is closed.
 fn refusals(text: &mut Text, samples: &[(SeriesId, SeriesSample)]) {

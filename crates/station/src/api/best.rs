@@ -212,13 +212,14 @@ fn shape(request: &BestRequest<'_>, ranking: &Ranking) -> HostRanking {
 }
 
 fn host(found: &RankedHost) -> HostForecast {
-    let parts = [Some(&found.rtt), found.goodput.as_ref()];
-    let is_composed = parts.into_iter().flatten().any(|part| matches!(part.basis, Basis::Composed { .. }));
+    let parts = || [Some(&found.rtt), found.goodput.as_ref()].into_iter().flatten();
+    let is_composed = parts().any(|part| matches!(part.basis, Basis::Composed { .. }));
     HostForecast {
         host: found.host.to_string(),
         forecast: found.time_s.value,
         lower: found.time_s.lower,
         upper: found.time_s.upper,
+        is_calibrating: parts().any(|part| !part.is_calibrated),
         is_close: found.is_close,
         basis: if is_composed { COMPOSED } else { MEASURED }.into(),
         rtt: part(&found.rtt),

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::guard::RemoteEnd;
 use super::query::SeriesSelection;
 use super::{ApiRefusal, ApiState, JSON_HEADERS};
-use crate::forecast::series::{SeriesState, in_order};
+use crate::forecast::series::SeriesState;
 use crate::forecast::series_reader::for_each_state;
 use crate::limits::Limit;
 use crate::limits::unread::CallerClass;
@@ -154,13 +154,10 @@ pub(super) async fn list(
 ) -> Result<Response, ApiRefusal> {
     let series_table = Arc::clone(&shared.series_table);
     let make = run_blocking(move || {
-        let mut names = lock(&series_table).names(&selection.selector);
-        names.retain(|series| selection.has_end(series));
-        names.sort_unstable_by(in_order);
-        let mut rows = Rows { text: format!("{{\"{key}\":[").into_bytes(), is_first: true };
+        let mut rows = Rows::new(key);
+        let names = selection.series(&series_table);
         for_each_state(&series_table, &names, |series, state| row(&mut rows, series, state));
-        rows.text.extend_from_slice(b"]}");
-        Bytes::from(rows.text)
+        rows.finish()
     });
     let text = text(shared, remote, ReadSource::SeriesTable, what, make).await?;
     Ok((JSON_HEADERS, text).into_response())
@@ -173,6 +170,18 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// Begins a list under `key`, without rows.
+    pub(super) fn new(key: &str) -> Self {
+        Self { text: format!("{{\"{key}\":[").into_bytes(), is_first: true }
+    }
+
+    /// Ends the list, and returns its text.
+    pub(super) fn finish(mut self) -> Bytes {
+        self.text.extend_from_slice(b"]}");
+        self.text.into()
+    }
+
+    /// Adds one row to the answer.
     pub(super) fn push<T: Serialize>(&mut self, row: &T) {
         if !std::mem::take(&mut self.is_first) {
             self.text.push(b',');

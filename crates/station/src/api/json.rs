@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use barograph_api::{Forecasts, Keyword, StreamEvent};
 use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, original_label_unix_ns};
-use barograph_forecast::{Forecast, Interval, Outcome, SeriesId};
+use barograph_forecast::{Forecast, HorizonForecast, Interval, Outcome, SeriesId};
 
 use super::heavy::Rows;
 use crate::forecast::best::Age;
@@ -151,11 +151,18 @@ fn forecasts<'a>(
         median: forecast(&next.median),
         lower: ends.map(|(lower, _)| lower),
         upper: ends.map(|(_, upper)| upper),
+        now: None,
+        horizons: Vec::new(),
     }
 }
 
 fn forecast(forecast: &Forecast) -> barograph_api::Forecast {
-    let scored = |error: f64| forecast.is_scored().then_some(error);
+    forecast_over(&HorizonForecast::from(*forecast))
+}
+
+/// Converts the forecast for a horizon.
+pub(super) fn forecast_over(forecast: &HorizonForecast) -> barograph_api::Forecast {
+    let scored = |error: f64| (forecast.scored != 0).then_some(error);
     barograph_api::Forecast {
         value: forecast.value,
         mse: scored(forecast.mse),

@@ -2,6 +2,7 @@
 //! `quantity` and `group`, each optional.
 
 use std::collections::BTreeSet;
+use std::sync::Mutex;
 
 use axum::http::{StatusCode, Uri};
 use barograph_engine::Selector;
@@ -11,7 +12,9 @@ use serde::de::DeserializeOwned;
 
 use super::{ApiRefusal, ApiState};
 use crate::forecast::best::MeshMembers;
+use crate::forecast::series::{SeriesTable, in_order};
 use crate::mesh::snapshot::RENEWED;
+use crate::sync::lock;
 
 /// Query of a request without parameters.
 #[derive(Deserialize)]
@@ -27,6 +30,22 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ApiRefusal> {
         let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
         ApiRefusal::bad(format!("the query: {why}"))
     })
+}
+
+/// Parses the query of `uri` as [`query`] does. If one of the parameters `lists` is repeated, its
+/// values are joined with commas: `key=a&key=b` is `key=a,b`.
+pub(super) fn query_with_lists<T: DeserializeOwned>(uri: &Uri, lists: &[&str]) -> Result<T, ApiRefusal> {
+    let mut parameters: Vec<(&str, String)> = Vec::new();
+    for parameter in uri.query().unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        match parameters.iter_mut().find(|(known, _)| *known == key && lists.contains(&key)) {
+            Some((_, values)) => *values += &format!(",{value}"),
+            None => parameters.push((key, value.into())),
+        }
+    }
+    let parameters: Vec<String> = parameters.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let joined = Uri::try_from(format!("/?{}", parameters.join("&")));
+    query(&joined.map_err(|error| ApiRefusal::bad(format!("the query: {error}")))?)
 }
 
 /// Makes a selector of `source`, `target` and `quantity`, each optional.
@@ -86,6 +105,14 @@ impl SeriesSelection {
         Ok(Self { selector, hosts: Some(hosts) })
     }
 
+    /// The series of the table that are selected, in the order of lists.
+    pub(super) fn series(&self, series_table: &Mutex<SeriesTable>) -> Vec<SeriesId> {
+        let mut names = lock(series_table).names(&self.selector);
+        names.retain(|series| self.has_end(series));
+        names.sort_unstable_by(in_order);
+        names
+    }
+
     /// Whether the selection contains every series.
     pub(super) fn is_all(&self) -> bool {
         self.hosts.is_none() && self.selector == Selector::default()
@@ -95,5 +122,28 @@ impl SeriesSelection {
     pub(super) fn has_end(&self, series: &SeriesId) -> bool {
         let is_in = |host| self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host));
         is_in(&series.source) || is_in(&series.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        a: Option<String>,
+        b: Option<f64>,
+    }
+
+    #[test]
+    fn values_of_a_repeated_list_are_joined_and_other_parameters_must_not_repeat() {
+        let read = |uri: &'static str| query_with_lists::<Asked>(&Uri::from_static(uri), &["a"]);
+        let asked = |a: Option<&str>, b| Asked { a: a.map(Into::into), b };
+        assert_eq!(read("/x").unwrap(), asked(None, None));
+        assert_eq!(read("/x?a=1&b=2&a=3,4&a=%2C").unwrap(), asked(Some("1,3,4,,"), Some(2.0)));
+        assert!(read("/x?b=1&b=2").unwrap_err().error.contains('b'));
+        assert!(read("/x?c=1").unwrap_err().error.contains('c'));
     }
 }

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::RemoteEnd;
 use super::heavy::{self, ReadSource, SharedResponseKind, run_blocking};
-use super::query::{NoParameters, SeriesSelection, forecast_level, query, selector};
+use super::horizons::HorizonRequest;
+use super::query::{NoParameters, SeriesSelection, forecast_level, query, query_with_lists, selector};
 use super::{ApiRefusal, ApiStateExtractor, json, json_text};
 use crate::forecast::series::{LEVELS, level_index};
 use crate::metrics::{Format, SeriesTableSamples};
@@ -199,6 +200,9 @@ struct ForecastQuery {
     quantity: Option<String>,
     group: Option<String>,
     level: Option<f64>,
+    horizon: Option<String>,
+    of: Option<String>,
+    quantile: Option<String>,
 }
 
 pub(super) async fn forecast(
@@ -206,10 +210,15 @@ pub(super) async fn forecast(
     Extension(remote): Extension<RemoteEnd>,
     uri: Uri,
 ) -> Result<Response, ApiRefusal> {
-    let asked: ForecastQuery = query(&uri)?;
+    let asked: ForecastQuery = query_with_lists(&uri, &["horizon", "quantile"])?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = forecast_level(asked.level)?;
+    let horizons =
+        HorizonRequest::parse(asked.horizon.as_deref(), asked.of.as_deref(), asked.quantile.as_deref())?;
     let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
+    if let Some(horizons) = horizons {
+        return horizons.respond(&shared, &remote, selection, level).await;
+    }
     let common = (selection.is_all() && asked.level.is_none()).then_some(SharedResponseKind::Forecasts);
     heavy::list(&shared, &remote, common, selection, "forecasts", json::push_forecasts(level)).await
 }
@@ -228,7 +237,7 @@ pub(super) async fn metrics(
     let station = Arc::clone(&shared);
     let make = run_blocking(move || {
         station.report_refusals();
-        let samples = SeriesTableSamples::of(&station.series_table);
+        let samples = SeriesTableSamples::of(&station.series_table, &station.host);
         let mesh = station.mesh_state.figures(&station.host);
         let (echo, tests) = (station.echo.counters(), station.bulk.figures());
         Bytes::from(crate::metrics::exposition(format, &samples, &station.health, echo, &mesh, &tests))

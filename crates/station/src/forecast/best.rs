@@ -2,8 +2,9 @@
 //! composed paths (docs/spec/best.md).
 //!
 //! Pure: [`PathForecasts`] provides the forecasts of pairs, [`MeshMembers`] the members. Each
-//! candidate needs three look-ups. If the path to a candidate is composed, the forecasts of the
-//! legs are also looked up. Each leg is looked up once for all candidates.
+//! candidate needs three look-ups, and some more for the goodput over the time of the transfer. If
+//! the path to a candidate is composed, the forecasts of the legs are looked up instead. Each leg
+//! is looked up once for all candidates.
 
 mod members;
 mod models;
@@ -13,10 +14,8 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use barograph_forecast::Name;
-use barograph_mesh::{
-    ComposedQuantity, HostCandidate, INITIAL_WINDOW_BYTES, LegForecast, PathEstimate, rank,
-};
+use barograph_forecast::{INITIAL_WINDOW_BYTES, Name, SCORED_MIN_FOR_INTERVAL};
+use barograph_mesh::{ComposedQuantity, HostCandidate, LegForecast, PathEstimate, rank, transfer_time};
 
 pub(crate) use members::{MeshMember, MeshMembers};
 pub(crate) use models::Models;
@@ -61,8 +60,13 @@ impl Age {
 
 /// Source of forecasts between hosts.
 pub(crate) trait PathForecasts {
-    /// Forecast for the path from one host to the other.
+    /// Forecast of the next measurement of the path from one host to the other. A goodput is the
+    /// rate after slow start.
     fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast;
+
+    /// As [`PathForecasts::path_forecast`] of the goodput, for the mean over the next `horizon_s`
+    /// seconds.
+    fn goodput_over(&self, from: &Name, to: &Name, horizon_s: f64) -> PathForecast;
 
     /// Releases locks. Call this function if no look-up follows soon.
     fn unlock(&self) {}
@@ -72,6 +76,10 @@ pub(crate) struct NoForecasts;
 
 impl PathForecasts for NoForecasts {
     fn path_forecast(&self, _: &Name, _: &Name, _: ComposedQuantity) -> PathForecast {
+        PathForecast::Missing
+    }
+
+    fn goodput_over(&self, _: &Name, _: &Name, _: f64) -> PathForecast {
         PathForecast::Missing
     }
 }
@@ -118,6 +126,8 @@ pub(crate) struct RankedHost {
 pub(crate) struct QuantityEstimate {
     pub(crate) estimate: PathEstimate,
     pub(crate) basis: Basis,
+    /// Whether the interval is known from errors of earlier forecasts; otherwise it is a guess.
+    pub(crate) is_calibrated: bool,
 }
 
 /// Basis of an estimate.
@@ -153,11 +163,11 @@ pub(crate) fn best(
     let candidate = |(name, (_, estimates)): (&&str, &(&Name, HostEstimates))| HostCandidate {
         host: Arc::from(*name),
         rtt_s: estimates.rtt.estimate,
-        goodput_bit_s: estimates.goodput.as_ref().map(|part| part.estimate),
+        time_s: estimates.time_s,
     };
     let candidates: Vec<HostCandidate> = known.iter().map(candidate).collect();
     let ranked = rank(&candidates, request.bytes).into_iter().filter_map(|one| {
-        let (host, HostEstimates { rtt, goodput, loss }) = known.remove(&*one.host)?;
+        let (host, HostEstimates { rtt, goodput, loss, .. }) = known.remove(&*one.host)?;
         Some(RankedHost {
             host: host.clone(),
             time_s: one.time_s,
@@ -168,8 +178,8 @@ pub(crate) fn best(
         })
     });
     let ranked = ranked.collect();
-    // The remaining hosts have forecasts that yield no time, such as a rate of 0.
-    unknown.extend(known.into_values().map(|(host, _)| (host.clone(), "its forecasts yield no time".into())));
+    // The remaining hosts have round trips that yield no time.
+    unknown.extend(known.into_values().map(|(host, _)| (host.clone(), NO_TIME.into())));
     unknown.sort();
     Ranking { ranked, unknown }
 }
@@ -179,6 +189,8 @@ struct HostEstimates {
     rtt: QuantityEstimate,
     goodput: Option<QuantityEstimate>,
     loss: Option<QuantityEstimate>,
+    /// Time of the transfer (s); `None` without a goodput, or if the forecasts yield no time.
+    time_s: Option<PathEstimate>,
 }
 
 /// A request in progress, with the legs already looked up.
@@ -206,7 +218,38 @@ impl RankingContext<'_> {
                 return Err(format!("no goodput forecast (round trip {rtt_ms:.1} ms): {reason}"));
             }
         };
-        Ok(HostEstimates { rtt, goodput, loss: part(ComposedQuantity::Loss).ok() })
+        let time_s =
+            goodput.as_ref().and_then(|goodput| self.time_s((from, to), bytes, &rtt.estimate, goodput));
+        if goodput.is_some() && time_s.is_none() {
+            return Err(NO_TIME.into());
+        }
+        Ok(HostEstimates { rtt, goodput, loss: part(ComposedQuantity::Loss).ok(), time_s })
+    }
+
+    /// Time of a transfer. A measured goodput is that of the time of the transfer.
+    fn time_s(
+        &self,
+        (from, to): (&Name, &Name),
+        bytes: u64,
+        rtt_s: &PathEstimate,
+        goodput: &QuantityEstimate,
+    ) -> Option<PathEstimate> {
+        if let Basis::Composed { .. } = goodput.basis {
+            return transfer_time(bytes, rtt_s, |_| Some(goodput.estimate));
+        }
+        // Value and both ends of the interval need the same horizons.
+        let known = RefCell::new(Vec::<(f64, Option<PathEstimate>)>::new());
+        transfer_time(bytes, rtt_s, |horizon_s| {
+            if let Some((_, rate)) = known.borrow().iter().find(|(known_s, _)| *known_s == horizon_s) {
+                return *rate;
+            }
+            let rate = match self.forecasts.goodput_over(from, to, horizon_s) {
+                PathForecast::Fresh(path, _) => Some(path.forecast),
+                PathForecast::Stale(_) | PathForecast::Missing => None,
+            };
+            known.borrow_mut().push((horizon_s, rate));
+            rate
+        })
     }
 
     /// Uses the measured forecast if this forecast is fresh; otherwise composes a forecast.
@@ -219,7 +262,12 @@ impl RankingContext<'_> {
     ) -> Result<QuantityEstimate, String> {
         let forecast = self.forecasts.path_forecast(from, to, what);
         if let PathForecast::Fresh(path, age) = forecast {
-            return Ok(QuantityEstimate { estimate: path.forecast, basis: Basis::Measured(age) });
+            let is_calibrated = SCORED_MIN_FOR_INTERVAL < path.count;
+            return Ok(QuantityEstimate {
+                estimate: path.forecast,
+                basis: Basis::Measured(age),
+                is_calibrated,
+            });
         }
         self.composed(via(), what).map_err(|why| match forecast {
             PathForecast::Stale(Age { age_s: Some(age_s), .. }) => {
@@ -253,9 +301,10 @@ impl RankingContext<'_> {
             };
             legs.push(path);
         }
-        let estimate = self.models.of(what).estimate(&legs);
-        let estimate = estimate.ok_or("the forecasts of the parts yield no estimate")?;
-        Ok(QuantityEstimate { estimate, basis: Basis::Composed { via: via.to_vec() } })
+        let model = self.models.of(what);
+        let estimate = model.estimate(&legs).ok_or("the forecasts of the parts yield no estimate")?;
+        let basis = Basis::Composed { via: via.to_vec() };
+        Ok(QuantityEstimate { estimate, basis, is_calibrated: model.pairs() > 0 })
     }
 
     /// Looks up one leg; most candidates of a request share all legs but the last.
@@ -282,6 +331,9 @@ fn span(seconds: f64) -> String {
         _ => format!("{:.0} days", seconds / 86_400.0),
     }
 }
+
+/// Reason why a host is not ranked: its rate is 0, or its transfer would take more than a year.
+const NO_TIME: &str = "its forecasts yield no time";
 
 /// Largest difference between synchronised clocks of hosts (s).
 const SAME_S: f64 = 1.0;

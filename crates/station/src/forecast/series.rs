@@ -1,7 +1,8 @@
-//! A battery for every series, with its newest points and the forecasts issued for them.
+//! A forecaster for every series, with its newest points and the forecasts issued for them.
 //!
 //! Pure: no clock, no lock, no storage. The recorder adds measurements; the API reads forecasts.
 
+mod ahead;
 mod quota;
 mod ring;
 mod state;
@@ -9,8 +10,10 @@ mod state;
 use std::collections::BTreeMap;
 
 use barograph_engine::{Record, Selector, is_late};
-use barograph_forecast::{BatteryConfig, Name, Outcome, SeriesId};
+use barograph_forecast::{Name, Outcome, SeriesId};
 
+pub use ahead::HORIZONS_S;
+use ahead::{ForecasterConfigs, SERIES_WITH_HORIZONS_MAX};
 use quota::SeriesQuota;
 use ring::Methods;
 pub use state::{IssuedForecast, NextForecasts, SeriesPoint, SeriesState};
@@ -78,7 +81,7 @@ pub enum ObserveResult {
     Impossible,
 }
 
-/// All series with their batteries, up to a maximum number.
+/// All series with their forecasters, up to a maximum number.
 #[derive(Clone, Debug)]
 pub struct SeriesTable {
     states: BTreeMap<SeriesId, SeriesState>,
@@ -88,7 +91,10 @@ pub struct SeriesTable {
     series_max: usize,
     refused: u64,
     late: u64,
-    config: BatteryConfig,
+    /// Number of series with [`HORIZONS_S`], and its maximum.
+    with_horizons: usize,
+    with_horizons_max: usize,
+    configs: ForecasterConfigs,
     methods: Methods,
 }
 
@@ -105,8 +111,8 @@ impl SeriesTable {
     /// An empty series table for at most `series_max` series.
     #[must_use]
     pub fn new(series_max: usize) -> Self {
-        let config = BatteryConfig { levels: LEVELS.to_vec(), ..BatteryConfig::default() };
-        let methods = Methods::of(&config);
+        let configs = ForecasterConfigs::new();
+        let methods = Methods::of(&configs.with_horizons.battery);
         Self {
             states: BTreeMap::new(),
             quota: SeriesQuota::default(),
@@ -114,7 +120,9 @@ impl SeriesTable {
             series_max,
             refused: 0,
             late: 0,
-            config,
+            with_horizons: 0,
+            with_horizons_max: SERIES_WITH_HORIZONS_MAX,
+            configs,
             methods,
         }
     }
@@ -162,8 +170,14 @@ impl SeriesTable {
         }
         // Add a state only for an accepted value: a state without points would be shown as a
         // series.
-        let mut state = SeriesState::new(measurement, &self.config, &self.methods);
+        let config = if self.with_horizons < self.with_horizons_max {
+            &self.configs.with_horizons
+        } else {
+            &self.configs.next_value_only
+        };
+        let mut state = SeriesState::new(measurement, config, &self.methods);
         let Some(point) = state.observe(measurement) else { return ObserveResult::Impossible };
+        self.with_horizons += usize::from(state.has_horizons());
         self.states.insert(measurement.series.clone(), state);
         self.quota.add(&measurement.series.source);
         ObserveResult::New(point)
@@ -204,6 +218,7 @@ impl SeriesTable {
     fn drop_series(&mut self, has_end: impl Fn(&Name) -> bool) {
         self.states.retain(|series, _| !has_end(&series.source) && !has_end(&series.target));
         self.quota.count_again(self.states.keys().map(|series| &series.source));
+        self.with_horizons = self.states.values().filter(|state| state.has_horizons()).count();
     }
 
     /// Reverts [`SeriesTable::remove_station`]: the station's series are learnt from the beginning.
@@ -280,7 +295,8 @@ impl SeriesTable {
         let of_most = self.states.iter().filter(|(series, _)| series.source == *most);
         let silent = of_most.min_by_key(|(_, state)| state.last().time_unix_ns);
         let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
-        self.states.remove(&series);
+        let removed = self.states.remove(&series);
+        self.with_horizons -= usize::from(removed.is_some_and(|state| state.has_horizons()));
         self.quota.take_one(&series.source);
         true
     }

@@ -13,9 +13,27 @@ use crate::sync::lock;
 pub(crate) fn for_each_state(
     series_table: &Mutex<SeriesTable>,
     series: &[SeriesId],
+    each: impl FnMut(&SeriesId, &SeriesState),
+) {
+    for_each(series_table, series, STATES_PER_LOCK, each);
+}
+
+/// As [`for_each_state`], for an `each` that takes some hundred microseconds.
+pub(crate) fn for_few_states(
+    series_table: &Mutex<SeriesTable>,
+    series: &[SeriesId],
+    each: impl FnMut(&SeriesId, &SeriesState),
+) {
+    for_each(series_table, series, FEW_STATES_PER_LOCK, each);
+}
+
+fn for_each(
+    series_table: &Mutex<SeriesTable>,
+    series: &[SeriesId],
+    per_lock: usize,
     mut each: impl FnMut(&SeriesId, &SeriesState),
 ) {
-    for (at, some) in series.chunks(STATES_PER_LOCK).enumerate() {
+    for (at, some) in series.chunks(per_lock).enumerate() {
         if at > 0 {
             // The lock is not fair: without a pause, waiting threads would not get the lock.
             std::thread::sleep(PAUSE);
@@ -31,6 +49,10 @@ pub(crate) fn for_each_state(
 
 /// Number of states to read under one lock of the series table; each takes some microseconds.
 const STATES_PER_LOCK: usize = 64;
+
+/// Number of states to read under one lock of the series table, if each takes long; together they
+/// take about a millisecond.
+const FEW_STATES_PER_LOCK: usize = 4;
 
 /// Pause between two locks of the series table; several times the time to wake a thread.
 const PAUSE: Duration = Duration::from_micros(100);

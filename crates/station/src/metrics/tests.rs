@@ -22,6 +22,10 @@ fn series_table() -> SeriesTable {
     series_table
 }
 
+fn here() -> Name {
+    Name::new("here").unwrap()
+}
+
 fn figures() -> MeshMetrics {
     let spool = Some(crate::mesh::Spool {
         records: 3,
@@ -68,7 +72,7 @@ fn whole(format: Format) -> String {
     health.task("http");
     exposition(
         format,
-        &SeriesTableSamples::of(&Mutex::new(series_table())),
+        &SeriesTableSamples::of(&Mutex::new(series_table()), &here()),
         &health,
         &Counters::default(),
         &figures(),
@@ -227,7 +231,7 @@ fn dashboard_and_rules_use_only_existing_metrics() {
     }
     let text = exposition(
         Format::OpenMetrics,
-        &SeriesTableSamples::of(&Mutex::new(series_table)),
+        &SeriesTableSamples::of(&Mutex::new(series_table), &here()),
         &health,
         &Counters::default(),
         &figures(),
@@ -313,6 +317,50 @@ fn every_alert_has_a_test_case() {
 }
 
 #[test]
+fn only_own_series_have_forecasts_further_ahead() {
+    let mut series_table = SeriesTable::new(2);
+    let target = Name::new("x").unwrap();
+    for source in ["here", "elsewhere"] {
+        let series =
+            SeriesId { source: Name::new(source).unwrap(), target: target.clone(), quantity: Quantity::RTT };
+        for n in 0..200_u32 {
+            let outcome = match n % 50 {
+                49 => Outcome::Failed { failure: Failure::TimedOut, after_s: 1.0 },
+                _ => Outcome::Value(0.02 + 1e-4 * f64::from(n * 7919 % 101)),
+            };
+            let time_unix_ns = 10_000_000_000 * i64::from(n);
+            series_table.observe(&Measurement {
+                series: series.clone(),
+                time_unix_ns,
+                outcome,
+                detail: String::new(),
+            });
+        }
+    }
+    let text = exposition(
+        Format::Prometheus,
+        &SeriesTableSamples::of(&Mutex::new(series_table), &here()),
+        &Health::new(),
+        &Counters::default(),
+        &figures(),
+        &BulkTestMetrics::default(),
+    );
+    check_prometheus(&text);
+    // The horizons of 900 s and 3600 s have no interval after 2000 s.
+    for gauge in ["ahead", "ahead_lower", "ahead_upper"] {
+        let name = format!("barograph_forecast_{gauge}_seconds{{");
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with(&name)).collect();
+        let horizons = ["60s", "300s"]
+            .map(|horizon| format!("source=\"here\",target=\"x\",horizon=\"{horizon}\"}} 0.0"));
+        assert_eq!(lines.len(), horizons.len(), "{lines:?}");
+        assert!(lines.iter().zip(&horizons).all(|(line, horizon)| line.contains(horizon)), "{lines:?}");
+    }
+    let availability: Vec<_> =
+        text.lines().filter(|line| line.starts_with("barograph_availability_ratio{")).collect();
+    assert_eq!(availability.len(), 2, "{availability:?}");
+}
+
+#[test]
 fn residuals_refer_to_the_issued_forecast() {
     let mut series_table = SeriesTable::new(1);
     let [source, target] = ["a", "b"].map(|name| Name::new(name).unwrap());
@@ -326,7 +374,7 @@ fn residuals_refer_to_the_issued_forecast() {
         });
         exposition(
             Format::OpenMetrics,
-            &SeriesTableSamples::of(&Mutex::new(series_table.clone())),
+            &SeriesTableSamples::of(&Mutex::new(series_table.clone()), &here()),
             &Health::new(),
             &Counters::default(),
             &figures(),

@@ -208,6 +208,13 @@ fn invalid_requests_are_refused_with_a_reason() {
         (format!("/v1/history?{SERIES}&from_s=nan"), 400, "from_s"),
         (format!("/v1/recent?{SERIES}&level=0.7"), 400, "level"),
         ("/v1/forecast?level=1".into(), 400, "level"),
+        ("/v1/forecast?horizon=0".into(), 400, "1 to 1000000"),
+        ("/v1/forecast?horizon=2y".into(), 400, "30s, 10m, 1h or 1d, at most 365.25 days"),
+        ("/v1/forecast?horizon=1,2,3,4&horizon=5,6,7,8,9".into(), 400, "at most 8 items, found 9"),
+        ("/v1/forecast?of=value".into(), 400, "horizon"),
+        ("/v1/forecast?horizon=1h&of=median".into(), 400, "mean or value"),
+        ("/v1/forecast?quantile=0.001".into(), 400, "0.005 to 0.995"),
+        ("/v1/forecast?horizon=1h&level=0.9&level=0.5".into(), 400, "level"),
         ("/v1/stream?level=0.123".into(), 400, "level"),
         ("/v1/nothing".into(), 404, "/v1/nothing"),
         ("/v1/measurements".into(), 405, "method"),
@@ -247,6 +254,60 @@ fn responses_have_the_fields_that_the_openapi_document_requires() {
     let newest = recent["points"].as_array().unwrap().last().unwrap().clone();
     assert!(newest["lower"].as_f64() <= newest["upper"].as_f64() && newest["lower"].is_number(), "{newest}");
     station.stop(crate::LIMIT);
+}
+
+/// Feeds 1400 values of [`SERIES`], ten seconds apart; the newest was measured an hour ago.
+fn feed_hours(address: std::net::SocketAddr) {
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let records: Vec<Value> = (0..1400_u32)
+        .map(|n| {
+            let (time_s, value) =
+                (now_s - 3600.0 - 10.0 * f64::from(1399 - n), 5.0 + f64::from(n * 7919 % 101));
+            json!({ "target": "queue", "quantity": "length", "time_s": time_s, "value": value })
+        })
+        .collect();
+    for records in records.chunks(700) {
+        assert_eq!(post(address, "/v1/measurements", &json!({ "records": records }).to_string()).status, 201);
+    }
+}
+
+#[test]
+fn forecasts_reach_horizons_with_quantiles_and_the_value_now() {
+    let station = start_new(quiet);
+    let address = station.address();
+    feed_hours(address);
+    let plain = get(address, "/v1/forecast").json()["forecasts"][0].clone();
+    assert!(plain.get("horizons").is_none() && plain.get("now").is_none(), "{plain}");
+    let path = "/v1/forecast?horizon=1,5m&horizon=10m&horizon=1d&of=value&quantile=0.1,0.9&level=0.8";
+    let answer = get(address, path).json();
+    let document = get(address, "/v1/openapi.json").json();
+    conforms(&document, &json!({ "$ref": "#/components/schemas/ForecastList" }), &answer, path);
+    let row = &answer["forecasts"][0];
+    assert_eq!((&row["mean"], &row["median"]), (&plain["mean"], &plain["median"]));
+
+    let horizons = row["horizons"].as_array().unwrap();
+    let lengths: Vec<_> =
+        horizons.iter().map(|one| (one["steps"].as_u64(), one["seconds"].as_f64())).collect();
+    assert_eq!(lengths, [(Some(1), None), (None, Some(300.0)), (None, Some(600.0)), (None, Some(86_400.0))]);
+    let bases: Vec<_> = horizons.iter().map(|one| one["basis"].as_str().unwrap()).collect();
+    assert_eq!(bases, ["own", "own", "between", "beyond"]);
+    assert_eq!(horizons[0]["median"], plain["median"], "the next value");
+    let between = horizons[2]["from_steps"].as_array().unwrap();
+    assert!((between[0].as_f64().unwrap() - 30.0).abs() < 0.1, "{between:?}");
+    for one in horizons {
+        let [low, median, high] =
+            [&one["quantiles"][0]["value"], &one["median"]["value"], &one["quantiles"][1]["value"]]
+                .map(|value| value.as_f64().unwrap());
+        assert!(low <= median && median <= high, "{one}");
+        assert!(one["lower"].as_f64() <= one["upper"].as_f64() && one["lower"].is_number(), "{one}");
+        assert_eq!(one["of"], "value");
+        assert!(one["scored"].as_u64() > Some(10) && one["median"]["mae"].is_number(), "{one}");
+        assert!(one.get("availability").is_none(), "nothing failed: {one}");
+    }
+    let now = &row["now"];
+    assert!((3600.0..3700.0).contains(&now["age_s"].as_f64().unwrap()), "{now}");
+    let width = |one: &Value| one["upper"].as_f64().unwrap() - one["lower"].as_f64().unwrap();
+    assert!(width(now) >= width(&horizons[0]), "{now}");
 }
 
 /// Checks the parts of JSON Schema that the document uses.

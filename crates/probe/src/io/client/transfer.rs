@@ -43,7 +43,11 @@ pub(super) fn goodput(
     let round_trip = reduce::RoundTrip { forecast_s: context.rtt_forecast_s, least_s };
     let rate = reduce::goodput(bytes, elapsed_s, round_trip)
         .ok_or_else(|| deadline.fail(Failure::Local, "the measured time is 0; send more bytes"))?;
-    Ok(MeasuredValue { raw: Some(rate.raw), ..MeasuredValue::one(rate.corrected, tcp_info) })
+    Ok(MeasuredValue {
+        raw: Some(rate.raw),
+        bytes: Some(bytes),
+        ..MeasuredValue::one(rate.corrected, tcp_info)
+    })
 }
 
 /// Uploads. The measured time runs from the write of the first byte to the acknowledgement of the

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use barograph_forecast::{Interval, Name, Outcome, Quantity, SeriesId};
+use barograph_forecast::{GoodputForecast, Interval, Name, Outcome, Quantity, SeriesId, SettledRate};
 use barograph_mesh::{ComposedQuantity, CompositionModel, LegForecast, PathEstimate, RttState};
 use barograph_probe::Plan;
 
 use super::{Age, PathForecast, PathForecasts};
-use crate::forecast::series::{SeriesState, SeriesTable};
+use crate::forecast::series::{RATE_MAX_BIT_S, SeriesState, SeriesTable};
 use crate::sync::lock;
 
 /// Access to the series table, which is locked for [`LOOKUPS_PER_LOCK`] look-ups at a time. If each
@@ -31,29 +31,25 @@ impl<'a> Pairs<'a> {
 }
 
 impl PathForecasts for Pairs<'_> {
-    /// Forecast of the pair's own series. If this forecast is not fresh, uses the series that the
-    /// other end measured: the round trip and the loss are the same from both ends, and the goodput
-    /// from `from` to `to` is the `goodput_down` that `to` measures.
+    /// Forecast of the pair's own series. If the newest value of that series is not recent, uses
+    /// the series that the other end measured, if its newest value is newer: the round trip and the
+    /// loss are the same from both ends, and the goodput from `from` to `to` is the `goodput_down`
+    /// that `to` measures.
     fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast {
-        let (own, others) = match what {
-            ComposedQuantity::Rtt => (Quantity::RTT, Quantity::RTT),
-            ComposedQuantity::Goodput => (Quantity::GOODPUT, Quantity::GOODPUT_DOWN),
-            ComposedQuantity::Loss => (Quantity::LOSS, Quantity::LOSS),
-        };
-        let own = self.series(from, to, own, what);
-        match (own, self.series_unless_fresh(own, to, from, others, what)) {
-            (PathForecast::Fresh(..), _) | (PathForecast::Stale(_), PathForecast::Missing) => own,
-            (PathForecast::Stale(a), PathForecast::Stale(b)) => {
-                PathForecast::Stale(if b.distance_s() < a.distance_s() { b } else { a })
-            }
-            (_, others) => others,
-        }
+        self.forecast_over(from, to, what, 0.0)
+    }
+
+    fn goodput_over(&self, from: &Name, to: &Name, horizon_s: f64) -> PathForecast {
+        self.forecast_over(from, to, ComposedQuantity::Goodput, horizon_s)
     }
 
     fn unlock(&self) {
         *self.held.borrow_mut() = None;
     }
 }
+
+/// Forecast of a series, and whether its newest value is recent.
+type SeriesForecast = (PathForecast, bool);
 
 impl Pairs<'_> {
     /// Forecast of the round trip from `source` to `target` (s), if the forecast is fresh and its
@@ -62,7 +58,9 @@ impl Pairs<'_> {
         let series = SeriesId { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
         self.look_up(&series, |state| {
             state.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns)?;
-            match path_forecast(state, ComposedQuantity::Rtt, self.now_unix_ns) {
+            let (what, now_unix_ns) = (ComposedQuantity::Rtt, self.now_unix_ns);
+            let context = ForecastContext { what, now_unix_ns, horizon_s: 0.0, slow_start: None };
+            match context.path_forecast(state).0 {
                 PathForecast::Fresh(path, _) => Some(path.forecast),
                 PathForecast::Stale(_) | PathForecast::Missing => None,
             }
@@ -80,30 +78,41 @@ impl Pairs<'_> {
         if self.look_up(&series, is_failed) == Some(true) { RttState::Failed } else { RttState::Unmeasured }
     }
 
-    fn series_unless_fresh(
-        &self,
-        own: PathForecast,
-        source: &Name,
-        target: &Name,
-        quantity: Quantity,
-        what: ComposedQuantity,
-    ) -> PathForecast {
-        match own {
-            PathForecast::Fresh(..) => PathForecast::Missing,
-            PathForecast::Stale(_) | PathForecast::Missing => self.series(source, target, quantity, what),
+    fn forecast_over(&self, from: &Name, to: &Name, what: ComposedQuantity, horizon_s: f64) -> PathForecast {
+        let (own, others) = match what {
+            ComposedQuantity::Rtt => (Quantity::RTT, Quantity::RTT),
+            ComposedQuantity::Goodput => (Quantity::GOODPUT, Quantity::GOODPUT_DOWN),
+            ComposedQuantity::Loss => (Quantity::LOSS, Quantity::LOSS),
+        };
+        let own = self.series((from, to, own), (from, to), what, horizon_s);
+        if own.1 {
+            return own.0;
         }
+        newer(own, self.series((to, from, others), (from, to), what, horizon_s))
     }
 
+    /// Forecast of one series for the path `(from, to)`.
     fn series(
         &self,
-        source: &Name,
-        target: &Name,
-        quantity: Quantity,
+        (source, target, quantity): (&Name, &Name, Quantity),
+        (from, to): (&Name, &Name),
         what: ComposedQuantity,
-    ) -> PathForecast {
+        horizon_s: f64,
+    ) -> SeriesForecast {
         let series = SeriesId { source: source.clone(), target: target.clone(), quantity };
-        self.look_up(&series, |state| path_forecast(state, what, self.now_unix_ns))
-            .unwrap_or(PathForecast::Missing)
+        let read = |slow_start: Option<(u64, f64)>| {
+            let context = ForecastContext { what, now_unix_ns: self.now_unix_ns, horizon_s, slow_start };
+            self.look_up(&series, |state| (context.path_forecast(state), state.slow_start_bytes()))
+        };
+        let Some((forecast, bytes)) = read(None) else { return NOTHING };
+        let Some(bytes) = bytes.filter(|_| what == ComposedQuantity::Goodput) else { return forecast };
+        // The round trip of the path turns the goodput into the rate after slow start.
+        match self.path_forecast(from, to, ComposedQuantity::Rtt) {
+            PathForecast::Fresh(rtt, _) => {
+                read(Some((bytes, rtt.forecast.value))).map_or(NOTHING, |(settled, _)| settled)
+            }
+            PathForecast::Stale(_) | PathForecast::Missing => forecast,
+        }
     }
 
     /// Applies `read` to the state of a series. `read` must not look up another series, because the
@@ -124,56 +133,131 @@ impl Pairs<'_> {
     }
 }
 
-/// Forecast of a series for its path, if its newest value is fresh.
-fn path_forecast(state: &SeriesState, what: ComposedQuantity, now_unix_ns: i64) -> PathForecast {
-    let Some(next) = state.forecasts_at(now_unix_ns) else { return PathForecast::Missing };
-    // A label can be ahead of now after a clock was set back. Such a value stays fresh as long as a
-    // value with a label equally far in the past.
-    let age = Age::at(now_unix_ns, next.time_unix_ns, state.value_ahead_s());
-    if freshness_s(state.period_s(), what) < age.distance_s() {
-        return PathForecast::Stale(age);
-    }
-    let (interval, count) = (state.interval_at(Interval::DEFAULT_LEVEL, now_unix_ns), state.count());
-    let path = match what {
-        // Use the mean, because means add. The median of a path with rare losses is 0, and so is
-        // the sum of three medians.
-        ComposedQuantity::Loss => {
-            let mean = next.mean.value.clamp(0.0, 1.0);
-            LegForecast::from_loss(mean, interval, state.last_value().unwrap_or(mean), count)
-        }
-        ComposedQuantity::Rtt | ComposedQuantity::Goodput => {
-            let value = next.median.value;
-            let known = |forecast| LegForecast { forecast, last: state.last_value().unwrap_or(value), count };
-            let forecast = match interval {
-                // Keep the lower limit above 0: at a rate of 0, a transfer would never end.
-                Some((lower, upper)) => PathEstimate {
-                    value,
-                    lower: lower.clamp(value * LEAST, value.max(value * LEAST)),
-                    upper: upper.max(value),
-                },
-                None => PathEstimate { value, lower: value, upper: value },
-            };
-            match interval {
-                Some(_) => Some(known(forecast)),
-                // Too few errors are known for a calibrated interval. Use an estimated interval, as
-                // wide as the interval of a composed path.
-                None => CompositionModel::prior(what).estimate(&[known(forecast)]).map(known),
-            }
-        }
-    };
-    match path.filter(|path| what.is_valid(&path.forecast)) {
-        Some(path) => PathForecast::Fresh(path, age),
-        None => PathForecast::Missing,
+/// The forecast that counts of those of both ends: a fresh one before a stale one, then the newer
+/// one.
+fn newer(own: SeriesForecast, others: SeriesForecast) -> PathForecast {
+    use PathForecast::{Fresh, Missing, Stale};
+    let is_newer = |a: Age, b: Age| b.distance_s() < a.distance_s();
+    match (own.0, others.0) {
+        (Fresh(_, a), Fresh(_, b)) | (Stale(a), Stale(b)) if is_newer(a, b) => others.0,
+        (Missing, _) | (Stale(_), Fresh(..)) => others.0,
+        _ => own.0,
     }
 }
 
-/// Largest age of a fresh value (s).
-fn freshness_s(period_s: Option<f64>, what: ComposedQuantity) -> f64 {
+/// What a series is read for.
+#[derive(Clone, Copy, Debug)]
+struct ForecastContext {
+    what: ComposedQuantity,
+    now_unix_ns: i64,
+    /// The forecast is that of the mean over this time (s); 0 = the next value.
+    horizon_s: f64,
+    /// Size of the tests (bytes) and round trip (s), if goodputs include slow start.
+    slow_start: Option<(u64, f64)>,
+}
+
+impl ForecastContext {
+    /// Forecast of a series for its path, and whether its newest value is recent.
+    fn path_forecast(&self, state: &SeriesState) -> SeriesForecast {
+        let Some(next) = state.forecasts_at(self.now_unix_ns) else { return NOTHING };
+        // A label can be ahead of now after a clock was set back. Such a value stays fresh as long
+        // as a value with a label equally far in the past.
+        let age = Age::at(self.now_unix_ns, next.time_unix_ns, state.value_ahead_s());
+        let is_recent = age.distance_s() <= recent_s(state.period_s(), self.what);
+        // A goodput counts at every age that is known: its interval widens.
+        if !is_recent && (self.what != ComposedQuantity::Goodput || age.age_s.is_none()) {
+            return (PathForecast::Stale(age), false);
+        }
+        let path = match self.what {
+            ComposedQuantity::Loss => self.loss(state, next.mean.value),
+            ComposedQuantity::Rtt => self.leg(state, age, |share| self.ahead(state, share)),
+            ComposedQuantity::Goodput => self.leg(state, age, |share| self.goodput(state, share)),
+        };
+        match path.filter(|path| self.what.is_valid(&path.forecast)) {
+            Some(path) => (PathForecast::Fresh(path, age), is_recent),
+            None => NOTHING,
+        }
+    }
+
+    /// Uses the mean, because means add. The median of a path with rare losses is 0, and so is the
+    /// sum of three medians.
+    fn loss(&self, state: &SeriesState, mean: f64) -> Option<LegForecast> {
+        let mean = mean.clamp(0.0, 1.0);
+        let interval = state.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns);
+        LegForecast::from_loss(mean, interval, state.last_value().unwrap_or(mean), state.count())
+    }
+
+    /// `quantile` returns the number that this share of the values does not exceed.
+    fn leg(
+        &self,
+        state: &SeriesState,
+        age: Age,
+        quantile: impl Fn(f64) -> Option<f64>,
+    ) -> Option<LegForecast> {
+        let (value, count) = (quantile(0.5)?, state.count());
+        let last = state.last_value().map_or(Some(value), |last| self.settled(last));
+        let known = |forecast| LegForecast { forecast, last: last.unwrap_or(value), count };
+        match quantile(EARLY_SHARE).zip(quantile(1.0 - EARLY_SHARE)) {
+            Some((lower, upper)) => {
+                // Keep the lower limit above 0: at a round trip of 0, no transfer takes time.
+                let lower = lower.clamp(value * LEAST, value.max(value * LEAST));
+                Some(known(PathEstimate { value, lower, upper: upper.max(value) }))
+            }
+            // Too few errors are known for a calibrated interval. Use an estimated interval, as
+            // wide as the interval of a composed path, and wider for an old goodput.
+            None => {
+                let factor = match self.what {
+                    ComposedQuantity::Goodput => guessed_factor(age),
+                    ComposedQuantity::Rtt | ComposedQuantity::Loss => 1.0,
+                };
+                let aged = PathEstimate { value, lower: value / factor, upper: value * factor };
+                CompositionModel::prior(self.what).estimate(&[known(aged)]).map(known)
+            }
+        }
+    }
+
+    fn ahead(&self, state: &SeriesState, share: f64) -> Option<f64> {
+        state.forecaster().quantile_ahead(share, self.now_unix_ns as f64 / 1e9, self.horizon_s)
+    }
+
+    fn goodput(&self, state: &SeriesState, share: f64) -> Option<f64> {
+        let goodput = GoodputForecast {
+            forecaster: state.forecaster(),
+            now_s: self.now_unix_ns as f64 / 1e9,
+            test: self.slow_start,
+            least_bit_s: state.least_value(),
+        };
+        Some(goodput.rate_bit_s(share, self.horizon_s)?.min(RATE_MAX_BIT_S))
+    }
+
+    /// A measured value as the forecasts of `what` are: without slow start.
+    fn settled(&self, value: f64) -> Option<f64> {
+        match self.slow_start {
+            Some((bytes, rtt_s)) => Some(SettledRate::of_test(bytes, value, rtt_s)?.rate_bit_s),
+            None => Some(value),
+        }
+    }
+}
+
+/// Half of the interval of an old goodput with an interval that is a guess, as a factor, before the
+/// guess itself. The variance of the guess, a factor of two, is larger by a fifth for each doubling
+/// of 1 + the age in hours: at an hour, its deviation is larger by a tenth (Gloperf §4.2).
+fn guessed_factor(age: Age) -> f64 {
+    let hours = age.distance_s() / 3600.0;
+    let deviations = (AGE_VARIANCE * (1.0 + hours).log2()).sqrt();
+    2f64.powf(NORMAL_95 * deviations)
+}
+
+/// The forecast of a series without usable values.
+const NOTHING: SeriesForecast = (PathForecast::Missing, false);
+
+/// Largest age of a recent value (s).
+fn recent_s(period_s: Option<f64>, what: ComposedQuantity) -> f64 {
     let least_s = match what {
         ComposedQuantity::Rtt | ComposedQuantity::Loss => RTT_S,
         ComposedQuantity::Goodput => GOODPUT_S,
     };
-    period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s)).min(OLDEST_S)
+    period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s))
 }
 
 /// Minimum of the lower end of an interval, as a share of the forecast.
@@ -183,17 +267,23 @@ const LEAST: f64 = 1e-3;
 /// microseconds. A request about ten hosts locks the series table two or three times.
 const LOOKUPS_PER_LOCK: usize = 64;
 
-/// Number of periods after which a forecast without new measurements is stale.
+/// Number of periods after which a value is not recent.
 const PERIODS: f64 = 6.0;
 
-/// Ages (s) up to which a value is always fresh. The limit for round trips and losses is a minute,
+/// Ages (s) up to which a value is always recent. The limit for round trips and losses is a minute,
 /// which is enough to notice a host that does not respond. The limit for goodput is an hour; an age
 /// of an hour increases the error of a goodput forecast by about a tenth (Gloperf §4.2).
 const RTT_S: f64 = 60.0;
 const GOODPUT_S: f64 = 3600.0;
 
-/// Age (s) above which a value is never fresh: a day, the longest period in the Gloperf paper.
-const OLDEST_S: f64 = 86_400.0;
+/// Share of the variance of a guess that is added at an age of an hour.
+const AGE_VARIANCE: f64 = 0.2;
+
+/// Share of values below an interval at 90 %.
+const EARLY_SHARE: f64 = 0.05;
+
+/// The 95 % quantile of the normal distribution, in standard deviations.
+const NORMAL_95: f64 = 1.645;
 
 // The composition of losses must assume as many datagrams as a station's probe has.
 const _: () = assert!(Plan::DATAGRAMS == ComposedQuantity::LOSS_DATAGRAMS);

@@ -23,6 +23,10 @@ impl PathForecasts for FixedForecasts {
         let key = (from.as_str().into(), to.as_str().into(), what);
         self.forecasts.get(&key).copied().unwrap_or(PathForecast::Missing)
     }
+
+    fn goodput_over(&self, from: &Name, to: &Name, _: f64) -> PathForecast {
+        self.path_forecast(from, to, ComposedQuantity::Goodput)
+    }
 }
 
 impl FixedForecasts {
@@ -278,11 +282,19 @@ fn the_series_table_forecasts_a_fresh_path_from_either_end() {
         matches!(at(100).path_forecast(&h, &x, ComposedQuantity::Goodput), PathForecast::Fresh(rate, _) if rate.forecast.is_positive())
     );
     assert_eq!(at(100).path_forecast(&x, &h, ComposedQuantity::Goodput), PathForecast::Missing);
-    // A round trip stays fresh for six periods of ten seconds, a goodput for at least an hour.
+    // A round trip stays fresh for six periods of ten seconds, a goodput for ever.
     assert!(matches!(at(150).path_forecast(&h, &x, ComposedQuantity::Rtt), PathForecast::Fresh(..)));
     assert_eq!(at(151).path_forecast(&h, &x, ComposedQuantity::Rtt), PathForecast::Stale(aged(61.0)));
-    assert!(matches!(at(3690).path_forecast(&h, &x, ComposedQuantity::Goodput), PathForecast::Fresh(..)));
-    assert_eq!(at(3691).path_forecast(&h, &x, ComposedQuantity::Goodput), PathForecast::Stale(aged(3601.0)));
+    let rate_width = |second| {
+        let PathForecast::Fresh(rate, age) = at(second).path_forecast(&h, &x, ComposedQuantity::Goodput)
+        else {
+            panic!()
+        };
+        assert_eq!(age, aged((second - 90) as f64));
+        rate.forecast.upper / rate.forecast.lower
+    };
+    let widths = [100, 3690, 86_500, 30 * 86_400].map(rate_width);
+    assert!(widths.is_sorted_by(|a, b| a < b), "the interval widens: {widths:?}");
     // A value with a label ahead of now stays fresh as long as a value with a label equally far in
     // the past.
     let ahead = |seconds: f64| Age { age_s: None, ahead_s: Some(seconds) };
@@ -318,4 +330,191 @@ fn a_path_without_losses_so_far_has_a_nonzero_upper_loss_bound() {
     // After `unlock` the series table is unlocked.
     pairs.unlock();
     assert!(series_table.try_lock().is_ok());
+}
+
+/// Deterministic noise around 1: a factor with a logarithm between −`spread` and `spread`.
+fn noise(spread: f64, seed: u64) -> f64 {
+    let hash = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let hash = (hash ^ (hash >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (spread * ((hash >> 11) as f64 / (1_u64 << 52) as f64 - 1.0)).exp()
+}
+
+/// A host of the simulation: round trip (s), rate after slow start (bit/s), and spreads of their
+/// logarithms.
+struct SimulatedHost {
+    name: &'static str,
+    rtt_s: f64,
+    rate_bit_s: f64,
+    spreads: [f64; 2],
+}
+
+impl SimulatedHost {
+    const ALL: [Self; 5] = [
+        Self { name: "lan", rtt_s: 0.001, rate_bit_s: 50e6, spreads: [0.2, 0.05] },
+        Self { name: "metro", rtt_s: 0.01, rate_bit_s: 90e6, spreads: [0.1, 0.1] },
+        Self { name: "near", rtt_s: 0.04, rate_bit_s: 400e6, spreads: [0.05, 0.2] },
+        Self { name: "far", rtt_s: 0.16, rate_bit_s: 1e9, spreads: [0.02, 0.1] },
+        Self { name: "slow", rtt_s: 0.08, rate_bit_s: 5e6, spreads: [0.05, 0.4] },
+    ];
+
+    /// Values of round trip and rate at a time.
+    fn at(&self, seed: u64) -> (f64, f64) {
+        let [rtt, rate] = self.spreads;
+        (self.rtt_s * noise(rtt, 2 * seed), self.rate_bit_s * noise(rate, 2 * seed + 1))
+    }
+
+    /// Time of a transfer in steps of a packet: the sender has `window` packets on the way, each
+    /// packet takes its time at the bottleneck, and each acknowledgement lets the sender send
+    /// `per_ack` packets.
+    fn transfer_s(&self, bytes: u64, seed: u64, per_ack: f64) -> f64 {
+        let (rtt_s, rate_bit_s) = self.at(seed);
+        let packets = bytes.div_ceil(1448);
+        let packet_s = 8.0 * 1448.0 / rate_bit_s;
+        let (mut window, mut free_at_s) = (10.0_f64, 0.0_f64);
+        let mut acked_at_s: std::collections::VecDeque<f64> = std::collections::VecDeque::new();
+        let mut now_s = 0.0;
+        for _ in 0..packets {
+            if acked_at_s.len() as f64 + 1.0 > window {
+                now_s = acked_at_s.pop_front().unwrap().max(now_s);
+                window += per_ack - 1.0;
+            }
+            free_at_s = free_at_s.max(now_s) + packet_s;
+            acked_at_s.push_back(free_at_s + rtt_s);
+        }
+        // The handshake, and the way of the last byte and of its acknowledgement.
+        rtt_s + acked_at_s.pop_back().unwrap()
+    }
+}
+
+/// A series table with a day of values of all simulated hosts: a round trip a minute, a goodput
+/// every ten minutes. `size` makes goodputs those of transfers of this size.
+fn simulated(size: Option<u64>) -> Mutex<SeriesTable> {
+    let mut series_table = SeriesTable::new(100);
+    for minute in 0..1440_u64 {
+        for (index, host) in SimulatedHost::ALL.iter().enumerate() {
+            let seed = 10_000 * (index as u64 + 1) + minute;
+            let (rtt_s, rate) = host.at(seed);
+            series_table.observe(&measured("h", host.name, &Quantity::RTT, 60 * minute as i64, rtt_s));
+            if minute.is_multiple_of(10) {
+                let goodput = size.map_or(rate, |bytes| {
+                    8.0 * bytes as f64 / (host.transfer_s(bytes, seed, 2.0) - 2.0 * rtt_s)
+                });
+                let second = 60 * minute as i64 + 1;
+                let value = measured("h", host.name, &Quantity::GOODPUT, second, goodput);
+                let detail = size.map_or(String::new(), |bytes| format!(r#"{{"n":1,"bytes":{bytes}}}"#));
+                series_table.observe(&Measurement { detail, ..value });
+            }
+        }
+    }
+    Mutex::new(series_table)
+}
+
+/// Time of the newest round trip of [`simulated`].
+const SIMULATED_NS: i64 = 1439 * 60 * 1_000_000_000;
+
+fn rank_simulated(series_table: &Mutex<SeriesTable>, bytes: u64) -> Ranking {
+    let hosts: Vec<Name> = SimulatedHost::ALL.iter().map(|host| name(host.name)).collect();
+    let (models, lost) = (Models::learnt(&MeshMembers::default(), &NoForecasts), BTreeSet::new());
+    let request = BestRequest { from: &name("h"), hosts: &hosts, lost: &lost, bytes, other_source: None };
+    let pairs = Pairs::new(series_table, SIMULATED_NS + 5_000_000_000, std::time::Duration::ZERO);
+    best(&request, &MeshMembers::default(), &models, &pairs)
+}
+
+/// Packets that an acknowledgement permits: two with every byte counted, 1.5 if they are delayed.
+const PER_ACK: [f64; 2] = [2.0, 1.5];
+
+#[test]
+fn the_fastest_of_five_hosts_is_found_and_times_are_inside_their_intervals() {
+    let series_table = simulated(None);
+    let (mut inside, mut times, mut right, mut questions) = (0, 0, 0, 0);
+    for bytes in [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000] {
+        let ranking = rank_simulated(&series_table, bytes);
+        assert_eq!((ranking.ranked.len(), ranking.unknown.len()), (5, 0), "{bytes}");
+        let close: Vec<&str> =
+            ranking.ranked.iter().filter(|one| one.is_close).map(|one| one.host.as_str()).collect();
+        for question in 0..40_u64 {
+            let took = |host: &SimulatedHost| {
+                let per_ack = PER_ACK[usize::from(question.is_multiple_of(2))];
+                // At most 20 MB are simulated in packets; the rest is at the rate.
+                let part = bytes.min(20_000_000);
+                let rest_s = 8.0 * (bytes - part) as f64 / host.at(question).1;
+                (host.name, host.transfer_s(part, question, per_ack) + rest_s)
+            };
+            let took: Vec<(&str, f64)> = SimulatedHost::ALL.iter().map(took).collect();
+            let fastest = took.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0;
+            right += usize::from(close.contains(&fastest));
+            questions += 1;
+            for one in &ranking.ranked {
+                let time_s = took.iter().find(|(host, _)| *host == one.host.as_str()).unwrap().1;
+                inside += usize::from(one.time_s.contains(time_s));
+                times += 1;
+            }
+        }
+    }
+    assert!(95 * questions <= 100 * right, "{right} of {questions}");
+    assert!(85 * times <= 100 * inside, "{inside} of {times}");
+}
+
+#[test]
+fn slow_start_in_the_tests_of_a_series_does_not_count_twice() {
+    let time_s = |series_table: &Mutex<SeriesTable>, bytes, host: &str| {
+        let ranking = rank_simulated(series_table, bytes);
+        ranking.ranked.into_iter().find(|one| one.host == name(host)).unwrap().time_s
+    };
+    let (settled, megabyte) = (simulated(None), simulated(Some(1 << 20)));
+    for (host, bytes) in
+        [("lan", 10_000_000), ("metro", 1_000_000), ("slow", 1_000_000), ("slow", 10_000_000)]
+    {
+        let (with, without) = (time_s(&megabyte, bytes, host), time_s(&settled, bytes, host));
+        let ratio = with.value / without.value;
+        assert!((0.8..1.25).contains(&ratio), "{bytes} bytes to {host}: {with:?} {without:?}");
+    }
+    // A megabyte never fills the path to `far`: 160 ms at 1 Gbit/s.
+    let far = time_s(&megabyte, 100_000_000, "far");
+    assert!(
+        far.contains(time_s(&settled, 100_000_000, "far").value) && far.upper > 2.0 * far.lower,
+        "{far:?}"
+    );
+}
+
+#[test]
+fn a_host_that_lies_about_itself_does_not_move_the_times_of_others() {
+    let honest = simulated(None);
+    let lying = simulated(None);
+    for second in 0..50 {
+        let label = SIMULATED_NS / 1_000_000_000 - 50 + second;
+        let rate = if second % 2 == 0 { 1.0 } else { 9e12 };
+        crate::sync::lock(&lying).observe(&measured("h", "slow", &Quantity::GOODPUT, label, rate));
+    }
+    for bytes in [10_000, 1_000_000, 100_000_000] {
+        let times = |series_table| {
+            let mut ranked = rank_simulated(series_table, bytes).ranked;
+            ranked.retain(|one| one.host != name("slow"));
+            ranked.into_iter().map(|one| (one.host, one.time_s)).collect::<Vec<_>>()
+        };
+        assert_eq!(times(&honest), times(&lying), "{bytes}");
+    }
+}
+
+#[test]
+fn a_goodput_with_few_values_is_a_guess_that_widens_with_its_age() {
+    let mut series_table = SeriesTable::new(10);
+    for second in 0..100 {
+        series_table.observe(&measured("h", "x", &Quantity::RTT, 10 * second, 0.01));
+    }
+    series_table.observe(&measured("h", "x", &Quantity::GOODPUT, 0, 1e8));
+    let series_table = Mutex::new(series_table);
+    let (hosts, lost) = ([name("x")], BTreeSet::new());
+    let models = Models::learnt(&MeshMembers::default(), &NoForecasts);
+    let request = BestRequest {
+        from: &name("h"),
+        hosts: &hosts,
+        lost: &lost,
+        bytes: 1_000_000_000,
+        other_source: None,
+    };
+    let pairs = Pairs::new(&series_table, 1_000_000_000_000, std::time::Duration::ZERO);
+    let found = best(&request, &MeshMembers::default(), &models, &pairs).ranked.remove(0);
+    assert!(found.rtt.is_calibrated && !found.goodput.unwrap().is_calibrated);
+    assert!(found.time_s.upper > 3.0 * found.time_s.value, "a factor of two: {:?}", found.time_s);
 }

@@ -110,6 +110,11 @@ impl Ring {
         self.kept.iter().rev().find(|kept| kept.is_value()).map(|kept| kept.number)
     }
 
+    /// The least of the values kept.
+    pub(super) fn least_value(&self) -> Option<f64> {
+        self.kept.iter().filter(|kept| kept.is_value()).map(|kept| kept.number).reduce(f64::min)
+    }
+
     /// Mean time between the newest points (s), if it is above 0.
     pub(super) fn period_s(&self) -> Option<f64> {
         let newest = self.kept.len().checked_sub(1)?;

@@ -1,8 +1,11 @@
-//! One series: its battery, its newest points, and the forecasts issued for them.
+//! One series: its forecaster, its newest points, and the forecasts issued for them.
 
 use barograph_engine::original_label_unix_ns;
-use barograph_forecast::{Battery, BatteryConfig, Forecast, Interval, Objective, Outcome, Quantity};
+use barograph_forecast::{
+    Battery, Forecast, Forecaster, ForecasterConfig, Interval, Objective, Outcome, Quantity,
+};
 
+use super::ahead::{self, is_no_answer};
 use super::ring::{Methods, Ring};
 use super::{LEVELS, Measurement};
 
@@ -46,7 +49,7 @@ pub struct NextForecasts {
 /// All that the series table keeps of one series.
 #[derive(Clone, Debug)]
 pub struct SeriesState {
-    battery: Battery,
+    pub(super) forecaster: Forecaster,
     ring: Ring,
     failures: u64,
     scored: u64,
@@ -56,26 +59,29 @@ pub struct SeriesState {
     /// Time (ns) from the arrival of the newest value to its label; 0 if the label was not ahead of
     /// the arrival.
     value_ahead_ns: i64,
+    /// Size (bytes) of the test of the newest value, if it is a goodput that includes slow start.
+    slow_start_bytes: Option<u64>,
     last_error: Option<f64>,
 }
 
 impl SeriesState {
-    pub(super) fn new(measurement: &Measurement, config: &BatteryConfig, methods: &Methods) -> Self {
+    pub(super) fn new(measurement: &Measurement, config: &ForecasterConfig, methods: &Methods) -> Self {
         Self {
-            battery: Battery::new(config),
-            ring: Ring::new(config, methods),
+            forecaster: ahead::forecaster(config),
+            ring: Ring::new(&config.battery, methods),
             failures: 0,
             scored: 0,
             outside: 0,
             last: Measurement { time_unix_ns: i64::MIN, ..measurement.clone() },
             value_time_unix_ns: 0,
             value_ahead_ns: 0,
+            slow_start_bytes: None,
             last_error: None,
         }
     }
 
     pub(super) fn observe(&mut self, measurement: &Measurement) -> Option<SeriesPoint> {
-        let ungapped_forecast = self.battery.forecast(Objective::Absolute).map(|median| median.value);
+        let ungapped_forecast = self.battery().forecast(Objective::Absolute).map(|median| median.value);
         let issued = self.issue(measurement.time_unix_ns);
         match measurement.outcome {
             // Refuse two kinds of values. A battery cannot make forecasts from a value outside the
@@ -84,16 +90,24 @@ impl SeriesState {
             Outcome::Value(value) => {
                 let (least, most) = bounds(&measurement.series.quantity);
                 if !(least..=most).contains(&value)
-                    || self.battery.update_at(value, seconds(measurement.time_unix_ns)).is_err()
+                    || self.forecaster.update_at(value, seconds(measurement.time_unix_ns)).is_err()
                 {
                     return None;
                 }
                 self.value_time_unix_ns = measurement.time_unix_ns;
                 self.value_ahead_ns = original_label_unix_ns(&measurement.detail)
                     .map_or(0, |label| label.saturating_sub(measurement.time_unix_ns).max(0));
+                if crate::unit(&measurement.series.quantity) == "bit/s" {
+                    self.slow_start_bytes = crate::detail::slow_start_bytes(&measurement.detail);
+                }
                 self.score(issued.as_ref(), value);
             }
-            Outcome::Failed { .. } => self.failures += 1,
+            Outcome::Failed { failure, .. } => {
+                self.failures += 1;
+                if is_no_answer(failure) {
+                    self.forecaster.fail();
+                }
+            }
         }
         let Measurement { time_unix_ns, outcome, .. } = *measurement;
         let refused = matches!(outcome, Outcome::Value(_)) && crate::detail::is_refused(&measurement.detail);
@@ -120,8 +134,12 @@ impl SeriesState {
         }
     }
 
+    fn battery(&self) -> &Battery {
+        self.forecaster.battery()
+    }
+
     fn issue(&self, time_unix_ns: i64) -> Option<IssuedForecast> {
-        let median = self.battery.forecast_at(Objective::Absolute, seconds(time_unix_ns))?;
+        let median = self.battery().forecast_at(Objective::Absolute, seconds(time_unix_ns))?;
         let intervals = LEVELS.map(|level| self.interval_at(level, time_unix_ns));
         Some(IssuedForecast { forecast: median.value, method: median.method.0, intervals })
     }
@@ -131,8 +149,8 @@ impl SeriesState {
     pub fn forecasts(&self) -> Option<NextForecasts> {
         Some(NextForecasts {
             time_unix_ns: self.value_time_unix_ns,
-            mean: self.battery.forecast(Objective::Squared)?,
-            median: self.battery.forecast(Objective::Absolute)?,
+            mean: self.battery().forecast(Objective::Squared)?,
+            median: self.battery().forecast(Objective::Absolute)?,
         })
     }
 
@@ -143,8 +161,8 @@ impl SeriesState {
         let time_s = seconds(time_unix_ns);
         Some(NextForecasts {
             time_unix_ns: self.value_time_unix_ns,
-            mean: self.battery.forecast_at(Objective::Squared, time_s)?,
-            median: self.battery.forecast_at(Objective::Absolute, time_s)?,
+            mean: self.battery().forecast_at(Objective::Squared, time_s)?,
+            median: self.battery().forecast_at(Objective::Absolute, time_s)?,
         })
     }
 
@@ -153,7 +171,7 @@ impl SeriesState {
     /// probability of the interval is still `level`.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
-        clamp_interval(self.battery.interval(level), &self.last.series.quantity)
+        self.clamped(self.battery().interval(level))
     }
 
     /// As [`SeriesState::forecasts`], with [`SeriesState::interval`] at `level`.
@@ -165,7 +183,18 @@ impl SeriesState {
     /// As [`SeriesState::interval`], for a value at `time_unix_ns`.
     #[must_use]
     pub fn interval_at(&self, level: f64, time_unix_ns: i64) -> Option<(f64, f64)> {
-        clamp_interval(self.battery.interval_at(level, seconds(time_unix_ns)), &self.last.series.quantity)
+        self.clamped(self.battery().interval_at(level, seconds(time_unix_ns)))
+    }
+
+    /// The ends of an interval, limited to possible values.
+    pub(super) fn clamped(&self, interval: Option<Interval>) -> Option<(f64, f64)> {
+        clamp_interval(interval, &self.last.series.quantity)
+    }
+
+    /// `value`, limited to possible values.
+    pub(super) fn clamped_value(&self, value: f64) -> f64 {
+        let (least, most) = bounds(&self.last.series.quantity);
+        value.clamp(least, most)
     }
 
     /// The newest points, oldest first, at most [`POINTS_MAX`](super::POINTS_MAX), equal to those
@@ -199,6 +228,17 @@ impl SeriesState {
         (self.value_ahead_ns > 0).then(|| seconds(self.value_ahead_ns))
     }
 
+    /// Size (bytes) of the test that measured the newest value, if it is a goodput that includes
+    /// slow start.
+    pub(crate) fn slow_start_bytes(&self) -> Option<u64> {
+        self.slow_start_bytes
+    }
+
+    /// The least of the values that are among the points kept.
+    pub(crate) fn least_value(&self) -> Option<f64> {
+        self.ring.least_value()
+    }
+
     /// Mean time between the newest nine points (s). `None` before the second point, or if the
     /// clock was set back between them.
     #[must_use]
@@ -230,7 +270,7 @@ impl SeriesState {
     /// Number of values that the battery has learnt, including those replayed at the start.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.battery.forecast(Objective::Absolute).map_or(0, |forecast| forecast.count)
+        self.battery().forecast(Objective::Absolute).map_or(0, |forecast| forecast.count)
     }
 
     /// Number of failures, including those replayed at the start.

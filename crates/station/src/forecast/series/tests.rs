@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use barograph_forecast::{Failure, Name, Quantity};
+use barograph_forecast::{
+    Battery, BatteryConfig, Failure, Horizon, HorizonBasis, HorizonOf, Interval, Name, Objective, Quantity,
+};
 
 /// Arrival later than every label of these tests.
 const SUBMITTED: Arrival = Arrival::Submitted { at_unix_ns: 1_000_000_000_000_000 };
@@ -357,6 +359,130 @@ fn series_of_one_member_leave_room_reserved_for_other_members() {
     }
 }
 
+/// A series table with `count` values of one series, ten seconds apart, around 0.02.
+fn with_values(count: u32) -> SeriesTable {
+    let mut series_table = SeriesTable::new(1);
+    for n in 0..count {
+        series_table.observe(&measurement("a", 10 * i64::from(n), Outcome::Value(value(n))));
+    }
+    series_table
+}
+
+/// A value in seconds around 0.02; 101 different values come one after the other.
+fn value(n: u32) -> f64 {
+    0.02 + 1e-4 * f64::from(n * 7919 % 101)
+}
+
+fn only_state(series_table: &SeriesTable) -> &SeriesState {
+    series_table.get(&measurement("a", 0, Outcome::Value(0.0)).series).unwrap()
+}
+
+#[test]
+fn forecasts_of_the_next_value_are_those_of_a_battery_alone() {
+    let mut series_table = SeriesTable::new(1);
+    let mut battery = Battery::new(&BatteryConfig { levels: LEVELS.to_vec(), ..BatteryConfig::default() });
+    for n in 0..600 {
+        // A gap after every fiftieth point.
+        let second = i64::from(10 * n + 300 * (n / 50));
+        let time_s = second as f64;
+        let issued = battery.forecast_at(Objective::Absolute, time_s).map(|median| median.value);
+        let interval = battery.interval_at(0.9, time_s).map(|ends| (ends.lower, ends.upper));
+        let is_failure = n % 40 == 39;
+        let outcome = match is_failure {
+            true => Outcome::Failed { failure: Failure::TimedOut, after_s: 1.0 },
+            false => Outcome::Value(value(n)),
+        };
+        let ObserveResult::New(point) = series_table.observe(&measurement("a", second, outcome)) else {
+            panic!("{n}")
+        };
+        assert_eq!(point.issued.map(|issued| issued.forecast.to_bits()), issued.map(f64::to_bits), "{n}");
+        assert_eq!(point.issued.and_then(|issued| issued.intervals[2]), interval, "{n}");
+        if !is_failure {
+            battery.update_at(value(n), time_s).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_horizon_of_a_series_has_forecasts_of_its_own_and_others_are_interpolated() {
+    let series_table = with_values(3000);
+    let state = only_state(&series_table);
+    let over = |seconds| {
+        state.forecaster().forecast_over(Horizon::Seconds(seconds), HorizonOf::Mean, Objective::Absolute)
+    };
+    for seconds in HORIZONS_S {
+        let forecast = over(seconds).unwrap();
+        assert_eq!(forecast.basis, HorizonBasis::Own, "{seconds}");
+        assert!(forecast.scored > 10 && (forecast.value - 0.025).abs() < 3e-3, "{seconds}: {forecast:?}");
+        let (lower, upper) = state.interval_over(Horizon::Seconds(seconds), HorizonOf::Mean, 0.9).unwrap();
+        assert!(lower <= forecast.value && forecast.value <= upper, "{seconds}");
+        let tail = state.quantile_over(Horizon::Seconds(seconds), HorizonOf::Value, 0.9).unwrap();
+        assert!(0.02 < tail && tail < 0.04, "{seconds}: {tail}");
+    }
+    assert!(matches!(over(1800.0).unwrap().basis, HorizonBasis::Between { .. }));
+    assert!(matches!(over(86_400.0).unwrap().basis, HorizonBasis::Beyond { .. }));
+}
+
+#[test]
+fn series_beyond_a_number_have_no_horizons_until_others_are_removed() {
+    let mut series_table = SeriesTable::new(9);
+    series_table.with_horizons_max = 2;
+    let of = |target: &str| measurement(target, 1, Outcome::Value(1.0));
+    let has_horizons = |series_table: &SeriesTable, target| {
+        series_table.get(&of(target).series).unwrap().forecaster().horizons().count() == HORIZONS_S.len()
+    };
+    for target in ["a", "b", "c"] {
+        series_table.observe(&of(target));
+    }
+    assert_eq!(["a", "b", "c"].map(|target| has_horizons(&series_table, target)), [true, true, false]);
+    series_table.remove_station(&of("a").series.target, 0);
+    for target in ["d", "e"] {
+        series_table.observe(&of(target));
+    }
+    assert_eq!(["c", "d", "e"].map(|target| has_horizons(&series_table, target)), [false, true, false]);
+}
+
+#[test]
+fn the_forecast_from_an_old_value_stays_and_its_interval_widens() {
+    let mut series_table = SeriesTable::new(1);
+    let (mut level, mut random) = (0.02, 1_u64);
+    for n in 0..3000_i64 {
+        // A random walk: the generator of `most_outside_percent`.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        level += if random >> 63 == 0 { 1e-5 } else { -1e-5 };
+        series_table.observe(&measurement("a", 10 * n, Outcome::Value(level)));
+    }
+    let state = only_state(&series_table);
+    let at = |age_s: i64| (29_990 + age_s) * 1_000_000_000;
+    let width = |age_s| {
+        let (lower, upper) = state.interval_aged(Interval::DEFAULT_LEVEL, at(age_s)).unwrap();
+        let forecast = state.forecast_aged(Objective::Absolute, at(age_s)).unwrap().value;
+        assert!(lower <= forecast && forecast <= upper, "{age_s}");
+        assert!(state.quantile_aged(0.9, at(age_s)).unwrap() <= 3600.0, "{age_s}");
+        upper - lower
+    };
+    let [next, minute, hour, week] = [10, 60, 3600, 7 * 86_400].map(width);
+    assert!(next < minute && minute < hour && hour <= week, "{next} {minute} {hour} {week}");
+}
+
+#[test]
+fn failures_of_the_target_are_learnt_as_availability_and_failures_of_this_host_are_not() {
+    let mut series_table = with_values(100);
+    let next = Horizon::Steps(1);
+    assert_eq!(only_state(&series_table).availability_over(next), None, "every measurement gave a value");
+    let mut fail = |second, failure| {
+        let outcome = Outcome::Failed { failure, after_s: 1.0 };
+        series_table.observe(&measurement("a", second, outcome));
+        only_state(&series_table).availability_over(next).unwrap()
+    };
+    let up = fail(1000, Failure::Local);
+    assert!(0.98 < up, "{up}");
+    assert_eq!(fail(1010, Failure::Declined), up);
+    let down = (102..140).map(|n| fail(10 * n, Failure::TimedOut)).last().unwrap();
+    let hour = only_state(&series_table).availability_over(Horizon::Seconds(3600.0)).unwrap();
+    assert!(down < 0.2 && down < hour, "{down} {hour}");
+}
+
 /// Run by hand: `cargo test -p barograph-station -- --ignored --nocapture resident`.
 #[test]
 #[ignore = "prints what depends on the computer"]
@@ -368,7 +494,7 @@ fn resident_memory_of_full_series_is_printed() {
     };
     // Keep each series table, so that the next one cannot reuse its memory.
     let mut kept = Vec::new();
-    for series in [300, 10_000] {
+    for series in [300, 2000] {
         let before = resident();
         let mut series_table = SeriesTable::new(series);
         for index in 0..series {
@@ -376,12 +502,14 @@ fn resident_memory_of_full_series_is_printed() {
                 let value = 0.02 + 0.001 * f64::from((second * 7919 % 101) as i32);
                 series_table.observe(&measurement(
                     &format!("station-{index}"),
-                    second,
+                    10 * second,
                     Outcome::Value(value),
                 ));
             }
         }
         let kib = resident() - before;
+        let (_, state) = series_table.select(&Selector::default())[0];
+        eprintln!("forecaster: {} B", state.forecaster().size_bytes());
         eprintln!("{series} series of {POINTS_MAX} points: {kib} KiB, {} B each", kib * 1024 / series);
         kept.push(series_table);
     }
