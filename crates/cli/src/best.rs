@@ -22,7 +22,7 @@ pub(crate) struct Args {
     to: Vec<String>,
     /// Number of bytes to send, such as 14600, 700MB or 1.5GB (powers of 1000), 64k or 1GiB (powers
     /// of 1024)
-    #[arg(long, value_name = "N", value_parser = parse_bytes)]
+    #[arg(long, visible_alias = "size", value_name = "N", value_parser = parse_bytes)]
     bytes: u64,
     /// Print the station's answer as JSON
     #[arg(long)]
@@ -75,19 +75,25 @@ fn table(hosts: &[HostForecast]) -> String {
         // read.
         longest(|host| host.upper).min(AXIS * longest(|host| host.forecast)),
     );
-    let interval = format!("{:.0} % INTERVAL", 100.0 * Interval::DEFAULT_LEVEL);
-    let mut rows = vec![["HOST", "TIME", interval.as_str(), "", "LOSS", "BASIS"].map(String::from)];
+    let level = format!("{:.0} % INTERVAL", 100.0 * Interval::DEFAULT_LEVEL);
+    let mut rows = vec![["HOST", "TIME", level.as_str(), "", "LOSS", "BASIS"].map(String::from)];
     for host in hosts {
         rows.push([
             printable(&host.host),
             format_seconds(host.forecast),
-            format!("{} to {}", format_seconds(host.lower), format_seconds(host.upper)),
+            interval(host),
             bar([host.lower, host.forecast, host.upper], axis),
             loss(host),
             basis(host),
         ]);
     }
     exit::table(&rows)
+}
+
+/// The ends of the interval, and whether they are a guess so far.
+fn interval(host: &HostForecast) -> String {
+    let calibrating = if host.is_calibrating { " (calibrating)" } else { "" };
+    format!("{} to {}{calibrating}", format_seconds(host.lower), format_seconds(host.upper))
 }
 
 /// A bar such as `  ├──●────┤ ` on a logarithmic axis; it ends with `>` if the interval continues
@@ -162,6 +168,7 @@ mod tests {
                  "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
                  "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "measured", "age_s": 600.0}},
                 {"host": "b\u{1b}[2J", "forecast": 1.2, "lower": 0.6, "upper": 900.0, "is_close": true, "basis": "composed",
+                 "is_calibrating": true,
                  "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
                  "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "composed", "via": ["h", "x", "b"]}}],
             "unknown": [{"host": "c", "reason": "its lease has ended (lost)"}]
@@ -180,6 +187,7 @@ mod tests {
             "  0.4 % (to 10.0 %)  goodput measured, 10 min ago; rtt measured, 4 s ago; loss measured, 9 s ago"
         ));
         assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
+        assert!(lines[3].contains("600 ms to 15.0 min (calibrating)"), "{text}");
         let mut ahead = answer();
         ahead.hosts[0].rtt.ahead_s = Some(3600.0);
         ahead.hosts[0].goodput =

@@ -11,11 +11,13 @@ use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::BatteryConfig;
-use barograph_study::compare::{Preference, SeriesComparison, SeriesError, TimedSeries, plot};
+use barograph_forecast::{BatteryConfig, Horizon};
+use barograph_study::ForecastTarget;
+use barograph_study::compare::{AheadError, Preference, SeriesComparison, SeriesError, TimedSeries, plot};
 use barograph_study::input::{InputError, smaller_is_better};
 use clap::ValueEnum;
 
+use crate::forecast::horizon::{self, OfName};
 use crate::forecast::{PresetName, RuleName, unit};
 use crate::problem::{Problem, draw, ended, open, shown};
 
@@ -43,6 +45,13 @@ pub(crate) struct Args {
     /// and classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
+    /// Compare the errors of forecasts further ahead than the next value: of the next N values, or
+    /// of a TIME such as 10m or 1h.
+    #[arg(long, value_name = "N|TIME", value_parser = horizon::parse)]
+    pub(crate) horizon: Option<Horizon>,
+    /// What to forecast at the horizon.
+    #[arg(long, value_enum, default_value_t = OfName::Mean, requires = "horizon")]
+    pub(crate) of: OfName,
     /// Draw the two series, the histograms of their forecast errors and the distributions as SVG.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
@@ -87,13 +96,23 @@ fn compare(args: &Args) -> Result<(), Problem> {
     let rule = args.preset.rule(args.select);
     let config = BatteryConfig { preset: args.preset.into(), rule: rule.into(), levels: Vec::new() };
     let quantity = a.quantity.clone().or_else(|| b.quantity.clone()).or_else(|| args.quantity.clone());
-    let study = SeriesComparison::of(a, b, better, &config)?;
+    let target = args.horizon.map(|horizon| ForecastTarget { horizon, of: args.of.into() });
+    let study = match target {
+        Some(target) => {
+            SeriesComparison::ahead(a, b, better, &config, target).map_err(|error| match error {
+                AheadError::Value(error) => error.into(),
+                AheadError::Horizon(error) => Problem::input(error),
+            })?
+        }
+        None => SeriesComparison::of(a, b, better, &config)?,
+    };
     let labels = print::Labels {
         a: &shown(&args.a),
         b: &shown(&args.b),
         unit: if args.unit.is_empty() { quantity.as_deref().map_or("", unit_of) } else { &args.unit },
         quantity: quantity.as_deref(),
         methods: &format!("{}, {}", word(args.preset), word(rule)),
+        target,
     };
     let mut out = io::stdout().lock();
     if args.json {
@@ -154,5 +173,5 @@ fn file_name(path: &Path) -> String {
 }
 
 const EXAMPLES: &str = "Examples:
-  barograph compare a.csv b.csv --quantity rtt
+  barograph compare a.csv b.csv --quantity goodput --horizon 10m
   barograph compare a.csv b.csv --better smaller --plot comparison.svg";

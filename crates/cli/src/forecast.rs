@@ -1,11 +1,12 @@
-//! `barograph forecast`: forecasts the next value of a series in a file or on a pipe, with its
-//! error.
+//! `barograph forecast`: forecasts the next value of a series in a file, on a pipe or at a station,
+//! with its error.
 
-mod horizon;
+pub(crate) mod horizon;
 mod number;
 mod print;
 mod quantiles;
 mod rows;
+mod station;
 mod summary;
 
 use std::convert::Infallible;
@@ -19,24 +20,37 @@ use barograph_forecast::{
     BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonOf, Interval, LEVEL_RANGE,
     Preset, QuantileMethod, Rule,
 };
+use barograph_study::ForecastTarget;
 use barograph_study::input::{Format, InputError, Sample, SeriesReader};
 use barograph_study::plot::{PlotData, PlotLabels};
 use clap::ValueEnum;
 
-use self::horizon::{OfName, Target};
+use self::horizon::OfName;
 use self::quantiles::Shares;
+use crate::client::StationArgs;
+use crate::exit;
 use crate::problem::{Problem, draw, ended, is_same, shown};
+use crate::series::SeriesName;
 
 /// Arguments of `barograph forecast`.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The series: CSV (`time_s,value`), JSON lines or numbers; `-` is standard input.
-    #[arg(value_name = "FILE|-")]
-    pub(crate) file: PathBuf,
+    /// The series: CSV, JSON lines, numbers, or the output of ping; `-` is standard input.
+    #[arg(value_name = "FILE|-", required_unless_present = "series")]
+    pub(crate) file: Option<PathBuf>,
+    /// Print the forecasts of a running station for this series instead; `barograph series` lists
+    /// all.
+    #[arg(long, value_name = "SOURCE/TARGET/QUANTITY", value_parser = SeriesName::parse)]
+    #[arg(conflicts_with_all = ["file", "quantity", "preset", "select", "steps", "plot", "unit", "lifetime", "weights"])]
+    pub(crate) series: Option<SeriesName>,
     /// Read only the rows of this quantity, such as rtt, if the input has several quantities.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
+    /// Column of a CSV file with a header, or key of JSON lines, that has the values [default:
+    /// value, the name of a quantity, or the only column with numbers].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) column: Option<String>,
     /// Forecasting methods to use.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
@@ -81,6 +95,8 @@ pub(crate) struct Args {
     /// Show the weight of each method in the forecast.
     #[arg(long, conflicts_with = "steps")]
     pub(crate) weights: bool,
+    #[command(flatten, next_help_heading = "Options with --series")]
+    pub(crate) station: StationArgs,
 }
 
 /// [`Preset`] as a value of the command line.
@@ -158,10 +174,10 @@ impl Args {
 
     /// The horizon to forecast besides the next value.
     #[must_use]
-    pub(crate) fn target(&self) -> Option<Target> {
+    pub(crate) fn target(&self) -> Option<ForecastTarget> {
         match self.lifetime {
-            Some(seconds) => Some(Target { horizon: Horizon::Seconds(seconds), of: HorizonOf::Mean }),
-            None => self.horizon.map(|horizon| Target { horizon, of: self.of.into() }),
+            Some(seconds) => Some(ForecastTarget { horizon: Horizon::Seconds(seconds), of: HorizonOf::Mean }),
+            None => self.horizon.map(|horizon| ForecastTarget { horizon, of: self.of.into() }),
         }
     }
 
@@ -174,17 +190,21 @@ impl Args {
 
 /// Forecasts a series. An error is one line on standard error.
 ///
-/// The exit code is 0 on success, 1 when the output cannot be written, and 2 when the input is not
-/// a series.
+/// The exit code is 0 on success, 1 when the output cannot be written or the station has no such
+/// forecast, and 2 when the input is not a series.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
-    ended(forecast(args))
+    match (&args.series, &args.file) {
+        (Some(series), _) => exit::code(station::run(args, series)),
+        (None, Some(file)) => ended(forecast(args, file)),
+        (None, None) => exit::bad_input("pass a file or --series"),
+    }
 }
 
 /// Opens the input and forecasts it.
-fn forecast(args: &Args) -> Result<(), Problem> {
-    let name = if args.file == Path::new("-") { "standard input".to_owned() } else { shown(&args.file) };
-    if args.file == Path::new("-") {
+fn forecast(args: &Args, file: &Path) -> Result<(), Problem> {
+    let name = if file == Path::new("-") { "standard input".to_owned() } else { shown(file) };
+    if file == Path::new("-") {
         // If standard input has no metadata, it is not a file, so the drawing cannot overwrite it.
         let input = io::stdin().as_fd().try_clone_to_owned().and_then(|input| File::from(input).metadata());
         if input.is_ok_and(|input| is_plot(args, &input)) {
@@ -193,7 +213,7 @@ fn forecast(args: &Args) -> Result<(), Problem> {
         return follow(args, &name, io::stdin().lock(), true);
     }
     let unopened = |error| Problem::unopened(&name, &error);
-    let metadata = fs::metadata(&args.file).map_err(unopened)?;
+    let metadata = fs::metadata(file).map_err(unopened)?;
     let kind = metadata.file_type();
     if kind.is_dir() {
         return Err(unopened(io::ErrorKind::IsADirectory.into()));
@@ -201,7 +221,7 @@ fn forecast(args: &Args) -> Result<(), Problem> {
     if is_plot(args, &metadata) {
         return Err(overwriting(&name));
     }
-    let file = File::open(&args.file).map_err(unopened)?;
+    let file = File::open(file).map_err(unopened)?;
     // Named pipes and devices are live, as standard input is.
     follow(args, &name, BufReader::with_capacity(BUFFER_BYTES, file), !kind.is_file())
 }
@@ -221,12 +241,16 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         None => print::SUMMARY_HORIZONS.map(HorizonConfig::sampled).to_vec(),
     };
     let quantiles = (!shares.is_empty()).then_some(QuantileMethod::Blended);
-    let config = ForecasterConfig { battery: config, horizons, quantiles, ..ForecasterConfig::default() };
+    let config = ForecasterConfig { battery: config, horizons, quantiles, availability: true };
     let mut forecaster = Forecaster::new(&config).map_err(Problem::input)?;
     let pipe = PipeWriter { out: io::stdout().lock(), may_close: args.plot.is_some(), is_closed: false };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, pipe);
     let mut plot_data = args.plot.as_ref().map(|_| PlotData::default());
-    let mut reader = SeriesReader::new(input).of_quantity(args.quantity.as_deref());
+    let reader =
+        SeriesReader::new(input).of_quantity(args.quantity.as_deref()).of_column(args.column.as_deref());
+    // A pipe may never end, so that its quantities cannot be listed.
+    let mut reader = if live { reader } else { reader.listing_quantities() };
+    let mut failures = 0;
     let mut last: Option<Sample> = None;
 
     if args.steps && !args.json {
@@ -257,6 +281,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         } else {
             None
         };
+        failures += fail(&mut forecaster, reader.take_failures());
         forecaster.update_at(sample.value, sample.time_s)?;
         if let Some(plot_data) = &mut plot_data {
             plot_data.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
@@ -272,15 +297,17 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         }
         last = Some(sample);
     }
+    failures += fail(&mut forecaster, reader.take_failures());
+    let unit = if args.unit.is_empty() { unit_of(reader.format()) } else { &args.unit };
     if let (Some(last), false) = (last, args.steps) {
-        let answer = print::Answer::of(&forecaster, last, args, is_counted(reader.format()));
+        let input = print::Input { last, unit, is_counted: is_counted(reader.format()), failures };
+        let answer = print::Answer::of(&forecaster, input, args);
         if args.json { answer.json(&mut out)? } else { answer.text(&mut out)? }
     }
     out.flush()?;
     if let (Some(path), Some(plot_data)) = (&args.plot, plot_data) {
         let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-        let labels =
-            PlotLabels { title: &file, unit: &args.unit, level, timed: !is_counted(reader.format()) };
+        let labels = PlotLabels { title: &file, unit, level, timed: !is_counted(reader.format()) };
         draw(path, "the series", plot_data.svg(&labels))?;
     }
     Ok(())
@@ -288,7 +315,21 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
 
 /// Whether the input has no times, so that the time of a value is the number of values before it.
 fn is_counted(format: Option<Format>) -> bool {
-    !matches!(format, Some(Format::Csv | Format::JsonTimed))
+    !format.is_some_and(Format::is_timed)
+}
+
+/// The unit of the values, if the format decides it.
+fn unit_of(format: Option<Format>) -> &'static str {
+    match format {
+        Some(Format::Ping | Format::PingTimed) => "ms",
+        _ => "",
+    }
+}
+
+/// Learns that measurements failed. Returns their number.
+fn fail(forecaster: &mut Forecaster, failures: u64) -> u64 {
+    (0..failures).for_each(|_| forecaster.fail());
+    failures
 }
 
 /// Writer to standard output. If a drawing is made too, the program that reads standard output may

@@ -23,6 +23,7 @@ mod client;
 mod compare;
 mod exit;
 mod forecast;
+mod history;
 mod invite;
 mod peers;
 mod plan;
@@ -31,6 +32,7 @@ mod problem;
 mod record;
 mod recv;
 mod send;
+mod series;
 mod sites;
 mod target;
 mod tradeoff;
@@ -61,7 +63,7 @@ enum Verb {
     Up(up::Args),
     /// Measure a target once: a station, a web server or any open port.
     Probe(probe::Args),
-    /// Forecast the next value of a series in a file or on a pipe.
+    /// Forecast a series in a file, on a pipe or at a running station.
     Forecast(forecast::Args),
     /// Compare two series: are they equivalent and equally predictable?
     Compare(compare::Args),
@@ -71,6 +73,10 @@ enum Verb {
     Classify(classify::Args),
     /// Send an application's own values to a running station.
     Record(record::Args),
+    /// List the series of a running station, each with its next value.
+    Series(series::Args),
+    /// Print what a running station measured of one series.
+    History(history::Args),
     /// Invite a station to the mesh: prints the command to run there.
     Invite(invite::InviteArgs),
     /// List invited stations, or remove a station or an invitation.
@@ -134,6 +140,8 @@ fn main() -> ExitCode {
         Verb::Tradeoff(args) => tradeoff::run(&args),
         Verb::Classify(args) => classify::run(&args),
         Verb::Record(args) => exit::code(record::run(&args)),
+        Verb::Series(args) => exit::code(series::run(&args)),
+        Verb::History(args) => exit::code(history::run(&args)),
         Verb::Invite(args) => exit::code(invite::invite(&args)),
         Verb::Members(args) => exit::code(invite::members(&args)),
         Verb::Target(args) => exit::code(target::run(&args)),
@@ -176,7 +184,7 @@ fn help_template() -> String {
 
 /// The headings of the top-level help and the verbs under each heading, in the order of the help.
 const HEADINGS: [(&str, &[&str]); 5] = [
-    ("Watch", &["up", "target", "probe", "record"]),
+    ("Watch", &["up", "target", "probe", "record", "series", "history"]),
     ("Forecast", &["forecast", "compare", "tradeoff"]),
     ("Mesh", &["invite", "members", "peers", "sites", "best", "plan"]),
     ("Transfer", &["recv", "send", "transfers", "classify"]),

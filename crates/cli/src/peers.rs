@@ -125,7 +125,7 @@ fn list(words: &[String]) -> String {
 
 /// Formats seconds since 1970 as `2026-01-01 00:00:00Z`. The date is computed by `civil_from_days`
 /// of Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms".
-fn utc(time_s: f64) -> String {
+pub(crate) fn utc(time_s: f64) -> String {
     // The time comes from outside this program, so it may be wrong; a time before 1970 or after the
     // year 9999 is shown as `?`.
     if !(0.0..253_402_300_800.0).contains(&time_s) {

@@ -11,11 +11,14 @@ use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use barograph_forecast::Horizon;
+use barograph_study::ForecastTarget;
 use barograph_study::input::InputError;
 use barograph_study::tradeoff::{MeasuredSeries, ReadError, ReadOptions, TradeoffScores, read, svg};
 use barograph_study::units::duration_s;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::forecast::horizon::{self, OfName};
 use crate::forecast::unit;
 use crate::problem::{Problem, draw, ended, open, shown};
 
@@ -47,6 +50,13 @@ pub(crate) struct Args {
     /// goodput].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub(crate) unit: String,
+    /// Forecast further ahead than the next test: the next N values of the whole series, or a TIME
+    /// such as 10m or 1h.
+    #[arg(long, value_name = "N|TIME", value_parser = horizon::parse)]
+    pub(crate) horizon: Option<Horizon>,
+    /// What to forecast at the horizon.
+    #[arg(long, value_enum, default_value_t = OfName::Mean, requires = "horizon")]
+    pub(crate) of: OfName,
     /// Seed of the random predictor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -77,10 +87,13 @@ fn trade(args: &Args) -> Result<(), Problem> {
     for path in &args.files {
         series.extend(measured(args, path)?);
     }
-    let study = scored(series, &args.periods, args.seed);
+    let study = scored(series, args)?;
     if study.rows.is_empty() {
-        let why = "no forecast could be scored: no two measurements are one period apart";
-        return Err(Problem::input(why));
+        let why = match args.horizon {
+            None => "no two measurements are one period apart",
+            Some(_) => "the series has no complete horizon",
+        };
+        return Err(Problem::input(format_args!("no forecast could be scored: {why}")));
     }
     let mut out = io::stdout().lock();
     if args.json {
@@ -112,13 +125,21 @@ fn measured(args: &Args, path: &Path) -> Result<Vec<MeasuredSeries>, Problem> {
 }
 
 /// Computes the study, with a progress bar on a terminal.
-fn scored(series: Vec<MeasuredSeries>, periods_s: &[f64], seed: u64) -> TradeoffScores {
+fn scored(series: Vec<MeasuredSeries>, args: &Args) -> Result<TradeoffScores, Problem> {
+    let (periods_s, seed) = (&args.periods[..], args.seed);
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} periods and predictors")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(TradeoffScores::progress_steps(&series, periods_s) as u64).with_style(style);
-    let study = TradeoffScores::of(series, periods_s, seed, &|| bar.inc(1));
+    let on_progress = || bar.inc(1);
+    let study = match args.horizon {
+        None => Ok(TradeoffScores::of(series, periods_s, seed, &on_progress)),
+        Some(horizon) => {
+            let target = ForecastTarget { horizon, of: args.of.into() };
+            TradeoffScores::ahead(series, periods_s, target, seed, &on_progress)
+        }
+    };
     bar.finish_and_clear();
-    study
+    study.map_err(Problem::input)
 }
 
 /// Parses `FILE=S`; the file's name may contain `=`.
@@ -132,4 +153,5 @@ const PERIODS: &str = "5m,10m,15m,30m,45m,60m,2h,4h,8h,12h,24h";
 
 const EXAMPLES: &str = "Examples:
   barograph tradeoff goodput_10s.csv --unit Mbit/s
+  barograph tradeoff goodput_10s.csv --unit Mbit/s --horizon 1h
   barograph tradeoff a_1s.csv b_5s.csv --periods 5m,1h --plot errors.svg";

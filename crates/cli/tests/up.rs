@@ -411,9 +411,9 @@ fn the_best_host_is_shown_and_an_unknown_result_is_a_failure() {
     let output = best(&["--to", "near,wide", "--bytes", "1GB"]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(text.starts_with("best: wide\n") && text.contains("8.20 s"), "{text}");
+    assert!(text.starts_with("best: wide\n") && text.contains("9.08 s"), "{text}");
     assert!(text.contains("goodput measured") && text.contains('●'), "{text}");
-    let output = best(&["--to", "near", "--to", "wide", "--bytes", "1kB", "--json"]);
+    let output = best(&["--to", "near", "--to", "wide", "--size", "1kB", "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&answer["best"], &answer["bytes"]), (&Value::from("near"), &Value::from(1000)));
     let output = best(&["--from", "near", "--to", "here", "--bytes", "1GB"]);
@@ -516,6 +516,74 @@ fn a_mesh_continues_when_the_output_of_its_stations_is_not_read() {
     }
 }
 
+/// Sends 600 values of a queue to a station, ten seconds apart; the newest is two hours old.
+fn feed_queue(address: SocketAddr) {
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let records: Vec<Value> = (0..600_u32)
+        .map(|n| {
+            let (time_s, value) =
+                (now_s - 7200.0 - 10.0 * f64::from(599 - n), 50.0 + f64::from(n * 7919 % 101));
+            serde_json::json!({ "target": "queue", "quantity": "length", "time_s": time_s, "value": value })
+        })
+        .collect();
+    let body = serde_json::json!({ "records": records }).to_string();
+    assert_eq!(http::post(address, "/v1/measurements", &body).status, 201);
+}
+
+#[test]
+fn a_station_lists_its_series_their_history_and_their_forecasts() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &["--host", "here"]);
+    feed_queue(up.address);
+    let ask = |arguments: &[&str]| {
+        let output = run(barograph().args(arguments).arg("--state").arg(state.path()));
+        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap(), stderr(&output))
+    };
+
+    let (code, series, errors) = ask(&["series", "--quantity", "length"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let words: Vec<&str> = series.lines().nth(1).unwrap().split_whitespace().take(5).collect();
+    assert_eq!(words, ["here", "queue", "length", "600", "0"], "{series}");
+    assert!(ask(&["series", "--quantity", "rate"]).1.starts_with("no such series"));
+
+    let history = ["history", "here", "queue", "length"];
+    let csv = ask(&[&history[..], &["--csv"]].concat()).1;
+    assert_eq!(csv.lines().next(), Some("time_s,quantity,value,error"));
+    assert_eq!(csv.lines().count(), 601, "all of them, on one page");
+    assert!(csv.lines().nth(1).unwrap().ends_with(",length,50,"), "the oldest is first: {csv}");
+    let newest = ask(&[&history[..], &["--json", "--limit", "2"]].concat()).1;
+    let values: Vec<Value> = newest.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(values.len(), 2);
+    assert_eq!(values[1]["value"], 50.0 + f64::from(599 * 7919 % 101));
+    assert_eq!(ask(&[&history[..], &["--from", "1h"]].concat()).1, "no measurements in this time\n");
+    assert_eq!(ask(&[&history[..], &["--to", "2h"]].concat()).1.lines().count(), 601);
+
+    let file = state.path().join("queue.csv");
+    std::fs::write(&file, csv).unwrap();
+    let of_file = run(barograph().arg("forecast").arg(&file));
+    let of_file = String::from_utf8(of_file.stdout).unwrap();
+    let (code, text, errors) = ask(&["forecast", "--series", "here/queue/length"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let next = |text: &str| text.split_once(" Next").map(|(next, _)| next.to_owned()).unwrap();
+    assert_eq!(next(&text), next(&of_file), "the same forecast of the next value");
+    assert!(text.starts_with("Next: ") && text.contains(". Next 15 minutes: "), "{text}");
+    assert!(text.contains("\nNow: ") && text.contains("The newest value is 2 h old."), "{text}");
+    let horizon = ["--horizon", "30", "--of", "value", "--quantiles", "0.1,0.9"];
+    let (_, text, errors) = ask(&[&["forecast", "--series", "here/queue/length"][..], &horizon].concat());
+    assert!(text.lines().next().unwrap().contains(" In 30 values: "), "{text}{errors}");
+    assert!(text.contains("q0.1 ") && text.contains("q0.9 "), "{text}");
+
+    let (code, _, errors) = ask(&["forecast", "--series", "here/queu/length"]);
+    let hint = "no series here/queu/length; did you mean here/queue/length";
+    assert!(code == Some(1) && errors.contains(hint), "{errors}");
+    let (code, _, errors) = ask(&["history", "here", "queue", "lenght"]);
+    assert!(code == Some(1) && errors.contains("did you mean here/queue/length"), "{errors}");
+    let (code, _, errors) = ask(&["forecast", "--series", "here/queue/length", "--steps"]);
+    assert!(code == Some(2) && errors.contains("--steps"), "{errors}");
+    up.signal("TERM");
+    assert_eq!(up.end().0, Some(0));
+}
+
 /// A command ends without a panic if the reader of the command's output closes the pipe early.
 #[test]
 fn a_verb_with_a_closed_output_ends_quietly() {
@@ -534,6 +602,7 @@ fn a_verb_with_a_closed_output_ends_quietly() {
         vec!["probe", &address, "--json", "--quantity", "rtt"],
         vec!["target", "list", "--state", state],
         vec!["peers", "--state", state],
+        vec!["series", "--state", state],
         vec!["sites", "--state", state],
         vec!["invite", "--state", state],
         vec!["members", "--state", state],

@@ -15,7 +15,7 @@ mod series;
 
 pub use self::comparison::{ComparedSeries, Outlier, OutlierCause, SeriesComparison};
 pub use self::distance::{critical_value, kolmogorov_smirnov};
-pub use self::errors::{BINS, Histogram, forecast_errors};
+pub use self::errors::{AheadError, BINS, ErrorsAhead, Histogram, forecast_errors};
 pub use self::moments::Moments;
 pub use self::pairing::Pairing;
 pub use self::regression::{OUTLIER_FACTOR, Preference, coefficient, outlier_from};

@@ -3,14 +3,14 @@
 //!
 //! Three types matter:
 //!
-//! - [`input::SeriesReader`] reads the measurements of a series line by line, from CSV, JSON lines
-//!   or bare numbers.
+//! - [`input::SeriesReader`] reads the measurements of a series line by line, from CSV, JSON lines,
+//!   bare numbers or the output of `ping`.
 //! - [`compare::SeriesComparison`] compares two series of one quantity.
 //! - [`tradeoff::TradeoffScores`] scores predictors on a series that is thinned out to longer
 //!   periods.
 //!
 //! [`plot`] draws measured and forecast values as SVG, and [`units`] formats and parses numbers
-//! with units.
+//! with units. A [`ForecastTarget`] is a horizon at which series are compared or scored.
 //!
 //! ```
 //! use barograph_forecast::BatteryConfig;
@@ -26,6 +26,7 @@
 //! The crate does not measure, print, or open files: the caller passes a reader and gets values and
 //! strings.
 
+mod ahead;
 pub mod compare;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -33,6 +34,8 @@ pub mod input;
 pub mod plot;
 pub mod tradeoff;
 pub mod units;
+
+pub use ahead::ForecastTarget;
 
 // The examples of README.md are doctests.
 #[cfg(doctest)]

@@ -5,6 +5,7 @@
 //! Tool for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods,
 //! at every offset, and predictors of the next measurement are scored on each subsample.
 
+mod ahead;
 mod grid;
 mod plot;
 mod predictor;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use barograph_study::ForecastTarget;
 use barograph_study::compare::{
     ComparedSeries, Histogram, Moments, OUTLIER_FACTOR, Outlier, OutlierCause, Preference, SeriesComparison,
     TcpCounters,
@@ -9,14 +10,17 @@ use barograph_study::compare::{
 use barograph_study::units::format_significant;
 use serde::Serialize;
 
-/// Texts that are printed with the numbers: the unit, and the names of the series, the quantity and
-/// the methods.
+use crate::forecast::horizon::HorizonAnswer;
+
+/// Texts that are printed with the numbers: the unit, the names of the series, the quantity and the
+/// methods, and what was forecast if it was not the next value.
 pub(super) struct Labels<'a> {
     pub(super) a: &'a str,
     pub(super) b: &'a str,
     pub(super) unit: &'a str,
     pub(super) quantity: Option<&'a str>,
     pub(super) methods: &'a str,
+    pub(super) target: Option<ForecastTarget>,
 }
 
 /// Writes the comparison as text.
@@ -56,19 +60,25 @@ pub(super) fn text(out: &mut impl Write, study: &SeriesComparison, labels: &Labe
     )?;
     writeln!(out, "outliers (≥ {OUTLIER_FACTOR} × median): {}", outliers.len())?;
     outliers.iter().try_for_each(|outlier| writeln!(out, "  {}", line(outlier, &unit)))?;
-    writeln!(out, "forecast errors (measured − forecast by {}):", labels.methods)?;
+    let target = labels.target.map_or_else(String::new, |target| format!(" of {target}"));
+    writeln!(out, "forecast errors{target} (measured − forecast by {}):", labels.methods)?;
     for (letter, side) in [("A", a), ("B", b)] {
         let mae = side.mae().map_or_else(|| "unknown".to_owned(), format_significant);
         writeln!(out, "  {letter}: n {}, mean absolute error {mae}{unit}", side.errors.len())?;
     }
     distribution(out, a, b, &unit)?;
     match (study.distance, study.distance_critical) {
-        (Some(distance), Some(critical)) => writeln!(
-            out,
-            "Kolmogorov–Smirnov distance of the errors: {distance:.4} (n {} and {}; 5 % of independent samples exceed {critical:.4})",
-            a.errors.len(),
-            b.errors.len(),
-        ),
+        (Some(distance), Some(critical)) => {
+            let windows = labels.target.map_or_else(String::new, |_| {
+                format!(", in {} and {} windows that do not overlap", a.windows, b.windows)
+            });
+            writeln!(
+                out,
+                "Kolmogorov–Smirnov distance of the errors: {distance:.4} (n {} and {}{windows}; 5 % of independent samples exceed {critical:.4})",
+                a.errors.len(),
+                b.errors.len(),
+            )
+        }
         _ => writeln!(
             out,
             "Kolmogorov–Smirnov distance of the errors: unknown, because there are no forecasts"
@@ -144,8 +154,8 @@ pub(super) fn json(out: &mut impl Write, study: &SeriesComparison, labels: &Labe
         quantity: labels.quantity,
         unit: labels.unit,
         better: study.better,
-        a: SideAnswer::of(labels.a, &study.a),
-        b: SideAnswer::of(labels.b, &study.b),
+        a: SideAnswer::of(labels, labels.a, &study.a),
+        b: SideAnswer::of(labels, labels.b, &study.b),
         pairs: Pairs {
             count: pairing.pairs.len(),
             left_a: pairing.unpaired_a,
@@ -157,6 +167,7 @@ pub(super) fn json(out: &mut impl Write, study: &SeriesComparison, labels: &Labe
         coefficient_without_outliers: study.without_outliers,
         outliers: &study.outliers,
         methods: labels.methods,
+        horizon: labels.target.map(HorizonAnswer::from),
         ks_distance: study.distance,
         doubts: study.warnings(),
         ks_critical_5_percent: study.distance_critical,
@@ -177,6 +188,8 @@ struct Answer<'a> {
     coefficient_without_outliers: Option<f64>,
     outliers: &'a [Outlier],
     methods: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    horizon: Option<HorizonAnswer>,
     ks_distance: Option<f64>,
     doubts: Vec<String>,
     ks_critical_5_percent: Option<f64>,
@@ -203,6 +216,9 @@ struct SideAnswer<'a> {
 #[derive(Serialize)]
 struct Errors<'a> {
     count: usize,
+    /// Number of windows that do not overlap; only at a horizon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    windows: Option<usize>,
     mean_absolute: Option<f64>,
     /// Lower edge of the first bin.
     histogram_from: f64,
@@ -212,10 +228,11 @@ struct Errors<'a> {
 }
 
 impl<'a> SideAnswer<'a> {
-    fn of(name: &'a str, side: &'a ComparedSeries) -> Self {
-        let ComparedSeries { errors, histogram, .. } = side;
+    fn of(labels: &Labels<'_>, name: &'a str, side: &'a ComparedSeries) -> Self {
+        let ComparedSeries { errors, histogram, windows, .. } = side;
         let errors = Errors {
             count: errors.len(),
+            windows: labels.target.map(|_| *windows),
             mean_absolute: side.mae(),
             histogram_from: histogram.edge(0),
             histogram,

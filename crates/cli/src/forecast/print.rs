@@ -3,14 +3,15 @@
 use std::io::{self, Write};
 
 use barograph_forecast::{
-    Battery, Forecast, Forecaster, Horizon, HorizonBasis, HorizonForecast, HorizonOf, Interval, Method,
-    Objective, SCORED_MIN_FOR_INTERVAL,
+    Availability, Battery, Forecast, Forecaster, Horizon, HorizonBasis, HorizonForecast, HorizonOf, Interval,
+    Method, Objective, SCORED_MIN_FOR_INTERVAL,
 };
+use barograph_study::ForecastTarget;
 use barograph_study::input::Sample;
 use serde::Serialize;
 
 use super::Args;
-use super::horizon::Target;
+use super::horizon::HorizonAnswer;
 use super::number::{Exact, Short};
 use super::quantiles::{Quantiles, Shares};
 use super::rows::Ends;
@@ -46,6 +47,20 @@ pub(super) struct Answer<'a> {
     /// Whether the input has no times, so that `time_s` is the number of values read.
     #[serde(skip)]
     counted: bool,
+    /// Failures, and the probability that the next measurement does not fail.
+    #[serde(skip)]
+    failures: (u64, Option<f64>),
+}
+
+/// What was read, besides what the forecaster learned.
+pub(super) struct Input<'a> {
+    pub(super) last: Sample,
+    /// Unit of the values, or empty.
+    pub(super) unit: &'a str,
+    /// Whether the input has no times.
+    pub(super) is_counted: bool,
+    /// Number of measurements that failed.
+    pub(super) failures: u64,
 }
 
 /// A forecast. The errors are absent until the first forecast was scored.
@@ -96,8 +111,10 @@ impl From<HorizonForecast> for Next {
 #[derive(Serialize)]
 struct Ahead {
     #[serde(flatten)]
-    length: Length,
-    of: &'static str,
+    target: HorizonAnswer,
+    /// What is forecast, as the title of a table.
+    #[serde(skip)]
+    title: String,
     /// Number of forecasts that were scored.
     scored: u64,
     mean: Option<Next>,
@@ -108,14 +125,6 @@ struct Ahead {
     quantiles: Quantiles,
     /// Absent without a forecast.
     basis: Option<&'static str>,
-}
-
-/// Length of a horizon, under the name of its unit.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Length {
-    Steps(u32),
-    Seconds(f64),
 }
 
 /// Forecast of the mean of the next `seconds`, under the name that it had before there were
@@ -134,18 +143,13 @@ struct Lifetime {
 }
 
 impl Ahead {
-    fn of(forecaster: &Forecaster, Target { horizon, of }: Target, level: f64, shares: &Shares) -> Self {
+    fn of(forecaster: &Forecaster, target: ForecastTarget, level: f64, shares: &Shares) -> Self {
+        let ForecastTarget { horizon, of } = target;
         let forecast = |objective| forecaster.forecast_over(horizon, of, objective);
         let (mean, median) = (forecast(Objective::Squared), forecast(Objective::Absolute));
         Self {
-            length: match horizon {
-                Horizon::Steps(steps) => Length::Steps(steps),
-                Horizon::Seconds(seconds) => Length::Seconds(seconds),
-            },
-            of: match of {
-                HorizonOf::Mean => "mean",
-                HorizonOf::Value => "value",
-            },
+            target: target.into(),
+            title: title(target),
             scored: mean.map_or(0, |mean| mean.scored),
             basis: mean.map(|mean| match mean.basis {
                 HorizonBasis::Own => "own",
@@ -164,16 +168,12 @@ impl Ahead {
         let Self { scored, mean, median, ends, quantiles, .. } = self;
         Lifetime { seconds, count: scored, mean, median, ends, quantiles }
     }
+}
 
-    /// What is forecast, as the title of a table.
-    fn title(&self) -> String {
-        match (self.of, self.length) {
-            ("mean", Length::Steps(steps)) => format!("The mean of the next {steps} values"),
-            ("mean", Length::Seconds(seconds)) => format!("The mean of the next {} s", Exact(seconds)),
-            (_, Length::Steps(steps)) => format!("The value {steps} values ahead"),
-            (_, Length::Seconds(seconds)) => format!("The value {} s ahead", Exact(seconds)),
-        }
-    }
+/// What is forecast, as the title of a table.
+fn title(target: ForecastTarget) -> String {
+    let text = target.to_string();
+    text.strip_prefix("the").map(|rest| format!("The{rest}")).unwrap_or(text)
 }
 
 /// Weight of each method, 0 to 1.
@@ -195,7 +195,8 @@ fn weights(battery: &Battery, objective: Objective) -> Vec<Weight> {
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn of(forecaster: &Forecaster, last: Sample, args: &'a Args, counted: bool) -> Self {
+    pub(super) fn of(forecaster: &Forecaster, input: Input<'a>, args: &Args) -> Self {
+        let Input { last, unit, is_counted: counted, failures } = input;
         let battery = forecaster.battery();
         let shares = args.quantiles.clone().unwrap_or_default();
         let next = Horizon::Steps(1);
@@ -215,8 +216,9 @@ impl<'a> Answer<'a> {
             lifetime: None,
             summary: String::new(),
             last: last.value,
-            unit: &args.unit,
+            unit,
             counted,
+            failures: (failures, forecaster.availability().and_then(Availability::probability)),
         };
         answer.summary = answer.sentence(&summary::label(None), answer.median.as_ref(), answer.ends);
         let target = args.target().or_else(|| if counted { None } else { usual_target(forecaster) });
@@ -266,10 +268,17 @@ impl<'a> Answer<'a> {
         } else {
             writeln!(out, " at {} s", Exact(self.time_s))?
         }
+        if let (failures @ 1.., Some(probability)) = self.failures {
+            let (all, percent) = (self.count + failures, 100.0 * probability);
+            writeln!(
+                out,
+                "{failures} of {all} measurements failed; the next succeeds with a probability of {percent:.1} %"
+            )?;
+        }
         self.table(out, "The next value", self.mean.as_ref(), self.median.as_ref(), self.ends)?;
         self.quantile_line(out, &self.quantiles)?;
         if let Some(ahead) = &self.horizon {
-            self.table(out, &ahead.title(), ahead.mean.as_ref(), ahead.median.as_ref(), ahead.ends)?;
+            self.table(out, &ahead.title, ahead.mean.as_ref(), ahead.median.as_ref(), ahead.ends)?;
             self.quantile_line(out, &ahead.quantiles)?;
         }
         if let Some(lifetime) = &self.lifetime {
@@ -328,7 +337,7 @@ impl<'a> Answer<'a> {
 }
 
 /// The longest of [`SUMMARY_HORIZONS`] that has an interval and holds more than the next value.
-fn usual_target(forecaster: &Forecaster) -> Option<Target> {
+fn usual_target(forecaster: &Forecaster) -> Option<ForecastTarget> {
     let of = HorizonOf::Mean;
     let has_interval = |horizon: &Horizon| {
         let is_own = forecaster
@@ -339,7 +348,7 @@ fn usual_target(forecaster: &Forecaster) -> Option<Target> {
     let period_s = forecaster.period_s()?;
     let is_longer = |horizon: &Horizon| matches!(horizon, Horizon::Seconds(s) if 2.0 * period_s <= *s);
     let horizon = SUMMARY_HORIZONS.into_iter().filter(is_longer).find(has_interval)?;
-    Some(Target { horizon, of })
+    Some(ForecastTarget { horizon, of })
 }
 
 /// Horizons for the first line of a text, if none was requested: an hour, and shorter ones for

@@ -18,6 +18,11 @@ impl Shares {
         self.0.is_empty()
     }
 
+    /// The shares with commas between them.
+    pub(super) fn query(&self) -> String {
+        self.0.iter().map(f64::to_string).collect::<Vec<_>>().join(",")
+    }
+
     /// Writes the names of the columns, each after a comma.
     pub(super) fn header(&self, out: &mut impl Write) -> io::Result<()> {
         self.0.iter().try_for_each(|share| write!(out, ",q{share}"))

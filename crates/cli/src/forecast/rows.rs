@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use barograph_forecast::{Forecaster, Horizon, HorizonForecast, Interval, Objective};
+use barograph_study::ForecastTarget;
 use barograph_study::input::Sample;
 use serde::Serialize;
 
-use super::horizon::Target;
 use super::number::Exact;
 use super::quantiles::{Quantiles, Shares};
 
@@ -26,7 +26,7 @@ impl Issued {
     /// first value, and for a time before the period of the values is known.
     pub(super) fn before(
         forecaster: &Forecaster,
-        target: Option<Target>,
+        target: Option<ForecastTarget>,
         level: f64,
         shares: &Shares,
         time_s: f64,
@@ -42,7 +42,7 @@ impl Issued {
                     quantiles: shares.quantiles(|share| forecaster.quantile_at(share, time_s)),
                 })
             }
-            Some(Target { horizon, of }) => {
+            Some(ForecastTarget { horizon, of }) => {
                 let forecast = |objective| forecaster.forecast_over(horizon, of, objective);
                 Some(Self {
                     mean: forecast(Objective::Squared)?,

@@ -1,14 +1,16 @@
 //! The first line of the answer of `barograph forecast`: the forecasts, and how sure they are.
 
 use barograph_forecast::{Horizon, HorizonOf};
+use barograph_study::ForecastTarget;
 
-use super::horizon::{Target, UNITS};
+use super::horizon::UNITS;
 use super::number::Short;
 use super::rows::Ends;
 
 /// Names what is forecast, as the beginning of a sentence; `None` is the next value.
-pub(super) fn label(target: Option<Target>) -> String {
-    let Some(Target { horizon, of }) = target.filter(|target| target.horizon != Horizon::Steps(1)) else {
+pub(super) fn label(target: Option<ForecastTarget>) -> String {
+    let Some(ForecastTarget { horizon, of }) = target.filter(|target| target.horizon != Horizon::Steps(1))
+    else {
         return "Next".to_owned();
     };
     let (number, unit) = match horizon {
@@ -84,7 +86,7 @@ mod tests {
 
     #[test]
     fn horizons_have_the_largest_unit_that_divides_them() {
-        let name = |horizon, of| label(Some(Target { horizon, of }));
+        let name = |horizon, of| label(Some(ForecastTarget { horizon, of }));
         for (horizon, mean, value) in [
             (Horizon::Steps(1), "Next", "Next"),
             (Horizon::Steps(30), "Next 30 values", "In 30 values"),

@@ -7,6 +7,7 @@ use barograph_study::units::{format_period, format_significant};
 use serde::Serialize;
 
 use super::Args;
+use crate::forecast::horizon::HorizonAnswer;
 
 /// Writes text: the errors of each series by period, then by length of the tests.
 pub(super) fn text(out: &mut impl Write, study: &TradeoffScores, args: &Args) -> io::Result<()> {
@@ -15,11 +16,18 @@ pub(super) fn text(out: &mut impl Write, study: &TradeoffScores, args: &Args) ->
             writeln!(out)?;
         }
         head(out, measured, &args.unit)?;
+        if let Some(target) = study.target {
+            writeln!(out, "forecasts of {target}, from tests at each period")?;
+        }
         periods(out, study, i)?;
         let too_long: Vec<String> =
             study.too_long_s(i, &args.periods).into_iter().map(format_period).collect();
         if !too_long.is_empty() {
-            writeln!(out, "no two measurements are so far apart: {}", too_long.join(", "))?;
+            let why = match study.target {
+                None => "no two measurements are so far apart",
+                Some(_) => "no horizon could be scored at these periods",
+            };
+            writeln!(out, "{why}: {}", too_long.join(", "))?;
         }
     }
     lengths(out, study)
@@ -148,7 +156,8 @@ pub(super) fn json(out: &mut impl Write, study: &TradeoffScores, args: &Args) ->
             rows: rows.map(|row| RowAnswer::of(row, measured)).collect(),
         }
     });
-    let answer = Answer { unit: &args.unit, seed: args.seed, series: series.collect() };
+    let horizon = study.target.map(HorizonAnswer::from);
+    let answer = Answer { unit: &args.unit, seed: args.seed, horizon, series: series.collect() };
     serde_json::to_writer(&mut *out, &answer)?;
     out.write_all(b"\n")
 }
@@ -157,6 +166,8 @@ pub(super) fn json(out: &mut impl Write, study: &TradeoffScores, args: &Args) ->
 struct Answer<'a> {
     unit: &'a str,
     seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    horizon: Option<HorizonAnswer>,
     series: Vec<SeriesAnswer<'a>>,
 }
 

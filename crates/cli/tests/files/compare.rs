@@ -96,6 +96,37 @@ fn json_has_the_histograms_and_distributions() {
 }
 
 #[test]
+fn at_a_horizon_the_errors_are_those_of_forecasts_further_ahead() {
+    let (a, b) = (series("time_s,rtt", 1.0, 0.0), series("time_s,rtt", 1.0, 0.25));
+    let plain = json(&[], &a, &b);
+    assert!(plain.get("horizon").is_none() && plain["a"]["errors"].get("windows").is_none());
+    let steps = json(&["--horizon", "10"], &a, &b);
+    assert_eq!(steps["horizon"], serde_json::json!({"steps": 10, "of": "mean"}));
+    let errors = &steps["a"]["errors"];
+    assert_eq!((&errors["count"], &errors["windows"]), (&50.into(), &5.into()));
+    let mae = |answer: &serde_json::Value| answer["a"]["errors"]["mean_absolute"].as_f64().unwrap();
+    assert!(mae(&steps) < mae(&plain), "a mean varies less than a value");
+    assert_eq!(steps["coefficient"], plain["coefficient"], "that of the values");
+    let time = json(&["--horizon", "10s", "--of", "value"], &a, &b);
+    assert_eq!(time["horizon"], serde_json::json!({"seconds": 10.0, "of": "value"}));
+    assert!(mae(&time) > mae(&steps));
+
+    let next = json(&["--horizon", "1"], &a, &b);
+    assert_eq!(next["a"]["errors"]["histogram"], plain["a"]["errors"]["histogram"]);
+    let told = compared(&["--horizon", "10"], &a, &b);
+    let told = text(&told.stdout);
+    assert!(
+        told.contains("forecast errors of the mean of the next 10 values (measured − forecast"),
+        "{told}"
+    );
+    assert!(told.contains("(n 50 and 50, in 5 and 5 windows that do not overlap; 5 %"), "{told}");
+    let long = compared(&["--horizon", "1h"], &a, &b);
+    assert!(long.status.success() && text(&long.stdout).contains("there are no forecasts"));
+    assert_eq!(compared(&["--horizon", "0"], &a, &b).status.code(), Some(2));
+    assert_eq!(compared(&["--of", "value"], &a, &b).status.code(), Some(2), "of needs a horizon");
+}
+
+#[test]
 fn incomparable_series_print_one_sentence_and_exit_with_2() {
     let good = series("time_s,rtt", 1.0, 0.0);
     let cases = [

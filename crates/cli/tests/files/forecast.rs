@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use super::{assert_refused, barograph, read_one_line, text};
+use super::{assert_refused, barograph, json, read_one_line, text};
 
 fn piped(arguments: &[&str], input: &[u8]) -> Output {
     super::piped(command(arguments), input)
@@ -28,7 +28,7 @@ fn bad_input_in_a_file_prints_one_sentence_and_exits_with_2() {
     let cases: &[(&[u8], &str)] = &[
         (b"time_s,value\n0,1\n1;2\n", "line 3: expected two numbers time_s,value, found \"1;2\""),
         (b"0,1\n1,2,3\n", "line 2: expected two numbers time_s,value"),
-        (b"host,value\n0,1\n", "line 1: expected two numbers time_s,value, or a JSON object"),
+        (b"1,a\n", "line 1: expected two numbers time_s,value, or a JSON object"),
         (b"", "no values"),
         (b"time_s,value\n", "no values"),
         (b"# nothing\n", "no values"),
@@ -391,4 +391,49 @@ fn the_interval_is_described_as_around_the_median() {
     assert!(text(&answer).contains("  90 % interval around the median: "), "{}", text(&answer));
     let help = command(&["--help"]).output().unwrap().stdout;
     assert_eq!(text(&help).matches("around the median forecast").count(), 2, "{}", text(&help));
+}
+
+#[test]
+fn a_column_is_selected_and_the_names_are_listed_if_it_is_missing() {
+    let log = b"timestamp;host;p50;p99\n2026-05-01T12:00:00Z;a;20;31\n2026-05-01T14:00:10+02:00;a;21;35\n";
+    let answer = |column| json(&filed(&["--json", "--column", column], log));
+    assert_eq!(answer("p99")["time_s"], 1_777_636_810.0);
+    assert_eq!(
+        (answer("p50")["median"]["value"].as_f64(), answer("p99")["count"].as_u64()),
+        (Some(21.0), Some(2))
+    );
+    assert_refused(
+        &filed(&["--column", "p95"], log),
+        "line 1: no column \"p95\"; the columns are \"timestamp\", \"host\", \"p50\" and \"p99\"",
+        (),
+    );
+    assert_refused(&filed(&[], log), "line 2: several columns hold numbers, \"p50\" and \"p99\"; ", ());
+}
+
+#[test]
+fn all_quantities_of_a_file_are_listed_and_a_pipe_is_refused_at_once() {
+    let mixed = b"time_s,quantity,value\n0,rtt,1\n1,connect,1\n2,goodput,1\n";
+    assert_refused(&filed(&[], mixed), "contains \"rtt\", \"connect\" and \"goodput\"; select one", ());
+    assert_refused(&piped(&["-"], mixed), "contains \"rtt\" and \"connect\"; select one", ());
+}
+
+#[test]
+fn the_output_of_ping_is_forecast_in_milliseconds_with_its_losses() {
+    let reply = |n: u32| format!("64 bytes from 192.0.2.1: icmp_seq={n} ttl=57 time={}.5 ms\n", 20 + n % 3);
+    let replies: String = (1..=30).filter(|n| n % 10 != 5).map(reply).collect();
+    let ping = "PING a (192.0.2.1) 56(84) bytes of data.\n".to_owned() + &replies;
+    let output = filed(&[], ping.as_bytes());
+    let answer = text(&output.stdout);
+    assert!(
+        answer.starts_with("Next: 2")
+            && answer.lines().next().is_some_and(|line| line.contains(" ms (90 %: ")),
+        "{answer}"
+    );
+    assert!(answer.contains("27 values, the last 20.5 ms\n"), "{answer}");
+    assert!(
+        answer.contains("\n3 of 30 measurements failed; the next succeeds with a probability of "),
+        "{answer}"
+    );
+    let steps = text(&filed(&["--steps"], ping.as_bytes()).stdout).to_owned();
+    assert_eq!(steps.lines().nth(4).map(|row| row.starts_with("4,5,20.5,")), Some(true), "{steps}");
 }

@@ -74,6 +74,31 @@ fn results_match_a_series_computed_by_hand() {
 }
 
 #[test]
+fn at_a_horizon_all_periods_forecast_the_same_windows() {
+    let folder = TestFolder::new(&[("golden.csv", GOLDEN)]);
+    assert!(folder.json(&["golden.csv"]).get("horizon").is_none());
+    let answer = folder.json(&["golden.csv", "--horizon", "10m"]);
+    assert_eq!(answer["horizon"], serde_json::json!({"seconds": 600.0, "of": "mean"}));
+    // The means of two are 13, 16 and 14; the last values 10, 14 and 12.
+    let plain = row(&answer, 0, 300.0, "last");
+    assert_eq!((&plain["scored"], &plain["mae"]["mean"]), (&3.into(), &(7.0 / 3.0).into()));
+    // At 10 min, one offset forecasts from 10 and 12, the other from 14.
+    let second = row(&answer, 0, 600.0, "last");
+    assert_eq!(second["mae"], serde_json::json!({"mean": 2.25, "spread": 0.25, "worst": 2.5}));
+    let value = folder.json(&["golden.csv", "--horizon", "2", "--of", "value"]);
+    assert_eq!(row(&value, 0, 300.0, "last")["mae"]["mean"], 4.0);
+
+    let output = folder.run(&["golden.csv", "--horizon", "10m", "--plot", "out.svg"]);
+    let told = text(&output.stdout);
+    assert!(told.contains("forecasts of the mean of the next 600 s, from tests at each period"), "{told}");
+    let drawn = std::fs::read_to_string(folder.path("out.svg")).unwrap();
+    assert!(drawn.contains("mean absolute error of the mean of the next 600 s"));
+    let long = folder.run(&["golden.csv", "--horizon", "1d"]);
+    assert_eq!(long.status.code(), Some(2));
+    assert!(text(&long.stderr).contains("the series has no complete horizon"));
+}
+
+#[test]
 fn the_text_output_shows_periods_blanks_and_lengths() {
     let rows = "time_s,goodput,test_s\n0,4e6,1\n60,5e6,10\n300,6e6,1\n360,5e6,10\n900,5e6,1\n960,7e6,10\n1200,5e6,1\n1260,7e6,10\n";
     let folder = TestFolder::new(&[("cycle.csv", rows)]);

@@ -6,11 +6,12 @@ use barograph_probe::reduce::median;
 use serde::Serialize;
 
 use super::distance::{critical_value, kolmogorov_smirnov};
-use super::errors::{Histogram, forecast_errors};
+use super::errors::{AheadError, ErrorsAhead, Histogram, forecast_errors};
 use super::moments::Moments;
 use super::pairing::Pairing;
 use super::regression::{Preference, coefficient, outlier_from};
 use super::series::{TcpCounters, TimedSeries};
+use crate::ahead::ForecastTarget;
 use crate::units::format_significant;
 
 /// Two series, compared as JavaNws §4 and §5 compare Java with C.
@@ -34,7 +35,7 @@ pub struct SeriesComparison {
     /// The distance of Kolmogorov and Smirnov between the forecast errors, 0 to 1.
     pub distance: Option<f64>,
     /// The distance that 5 % of pairs of independent samples would exceed by chance, if the samples
-    /// have the sizes of the two series.
+    /// have as many values as the two series have windows.
     pub distance_critical: Option<f64>,
 }
 
@@ -47,8 +48,12 @@ pub struct ComparedSeries {
     pub moments: Moments,
     /// The median of all values, in their unit.
     pub median: f64,
-    /// Measured value minus forecast, for every value except the first.
+    /// What was measured minus its forecast, for every forecast that was issued. For the next
+    /// value, there is one for every value except the first.
     pub errors: Vec<f64>,
+    /// Number of windows of the forecasts that do not overlap: for the next value, the number of
+    /// errors.
+    pub windows: usize,
     /// The errors in bins that both series share.
     pub histogram: Histogram,
 }
@@ -97,23 +102,49 @@ impl SeriesComparison {
         better: Preference,
         config: &BatteryConfig,
     ) -> Result<Self, InvalidValue> {
+        let errors = |series: &TimedSeries| -> Result<ErrorsAhead, InvalidValue> {
+            let errors = forecast_errors(series.values(), config)?;
+            Ok(ErrorsAhead { windows: errors.len(), errors })
+        };
+        let errors = [errors(&a)?, errors(&b)?];
+        Ok(Self::with_errors(a, b, better, errors))
+    }
+
+    /// As [`of`](Self::of), with the errors of the forecasts of `target` instead of the next value.
+    ///
+    /// # Errors
+    /// [`AheadError`] for a value that no forecaster accepts, and for a horizon out of range.
+    pub fn ahead(
+        a: TimedSeries,
+        b: TimedSeries,
+        better: Preference,
+        config: &BatteryConfig,
+        target: ForecastTarget,
+    ) -> Result<Self, AheadError> {
+        let errors = |series: &TimedSeries| ErrorsAhead::of(&series.samples, config, target);
+        let errors = [errors(&a)?, errors(&b)?];
+        Ok(Self::with_errors(a, b, better, errors))
+    }
+
+    fn with_errors(a: TimedSeries, b: TimedSeries, better: Preference, errors: [ErrorsAhead; 2]) -> Self {
         let pairing = Pairing::of(&a.times_s(), &b.times_s());
         let span = span(a.values().chain(b.values()));
-        let (a, b) = (ComparedSeries::of(a, span, config)?, ComparedSeries::of(b, span, config)?);
+        let [errors_a, errors_b] = errors;
+        let (a, b) = (ComparedSeries::of(a, span, errors_a), ComparedSeries::of(b, span, errors_b));
         let outliers = outliers(&a, &b, &pairing);
         let pairs = || pairing.pairs.iter().map(|(i, j)| (a.value(*i), b.value(*j)));
         let is_usual = |pair: &(f64, f64)| !a.is_outlier(pair.0) && !b.is_outlier(pair.1);
-        Ok(Self {
+        Self {
             coefficient: coefficient(pairs(), better),
             without_outliers: coefficient(pairs().filter(is_usual), better),
             distance: kolmogorov_smirnov(&a.errors, &b.errors),
-            distance_critical: critical_value(a.errors.len(), b.errors.len()),
+            distance_critical: critical_value(a.windows, b.windows),
             outliers,
             better,
             pairing,
             a,
             b,
-        })
+        }
     }
 }
 
@@ -153,15 +184,15 @@ impl ComparedSeries {
         median(&times_s.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>())
     }
 
-    fn of(series: TimedSeries, span: f64, config: &BatteryConfig) -> Result<Self, InvalidValue> {
-        let errors = forecast_errors(series.values(), config)?;
-        Ok(Self {
+    fn of(series: TimedSeries, span: f64, ErrorsAhead { errors, windows }: ErrorsAhead) -> Self {
+        Self {
             moments: Moments::of(series.values()),
             median: median(&series.values().collect::<Vec<_>>()).unwrap_or(0.0),
             histogram: Histogram::of(&errors, span),
             errors,
+            windows,
             series,
-        })
+        }
     }
 
     /// Mean absolute error of the forecasts, in the unit of the values; `None` without forecasts.
@@ -207,7 +238,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use super::*;
-    use barograph_forecast::{Preset, Rule};
+    use barograph_forecast::{Horizon, HorizonOf, Preset, Rule};
 
     fn study(a: &str, b: &str, better: Preference) -> SeriesComparison {
         let config = BatteryConfig { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() };
@@ -250,6 +281,17 @@ mod tests {
         assert_eq!((study.a.histogram.clone(), study.outliers.len()), (study.b.histogram.clone(), 0));
         assert_eq!(study.a.errors.len(), 299);
         assert_eq!(study.a.histogram.width, 10.0 / 100.0, "over max − min of the measured values");
+    }
+
+    #[test]
+    fn overlapping_errors_ahead_count_as_few_independent_ones() {
+        let text: String = (0..300).map(|i| format!("{i},{}\n", 5 + (i * 7) % 11)).collect();
+        let read = || TimedSeries::read(text.as_bytes()).unwrap();
+        let target = ForecastTarget { horizon: Horizon::Steps(30), of: HorizonOf::Mean };
+        let config = BatteryConfig::default();
+        let study = SeriesComparison::ahead(read(), read(), Preference::Larger, &config, target).unwrap();
+        assert_eq!((study.a.errors.len(), study.a.windows, study.distance), (270, 9, Some(0.0)));
+        assert_eq!(study.distance_critical, critical_value(9, 9));
     }
 
     #[test]

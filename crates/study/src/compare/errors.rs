@@ -1,7 +1,13 @@
 //! How predictable a series is: the errors of the forecasts that were issued for it (JavaNws §5).
 
-use barograph_forecast::{Battery, BatteryConfig, InvalidValue, Objective};
+use barograph_forecast::{
+    Battery, BatteryConfig, Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonError, InvalidValue,
+    Objective,
+};
 use serde::Serialize;
+
+use crate::ahead::{ForecastTarget, median_step_s};
+use crate::input::Sample;
 
 /// Returns the measured value minus its forecast, for every value except the first, which has no
 /// forecast.
@@ -22,6 +28,61 @@ pub fn forecast_errors(
         errors.extend(issued.map(|issued| value - issued.value));
     }
     Ok(errors)
+}
+
+/// The errors of the forecasts of a series further ahead.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ErrorsAhead {
+    /// What was measured minus its forecast, in the order in which the forecasts were issued.
+    pub errors: Vec<f64>,
+    /// Number of windows that do not overlap, at most the number of errors. The errors of windows
+    /// that overlap are not independent.
+    pub windows: usize,
+}
+
+impl ErrorsAhead {
+    /// Computes the errors of the forecasts for the least absolute error. Each forecast was issued
+    /// before the values of its window were read.
+    ///
+    /// A horizon in seconds needs samples with times. Its windows are those of `docs/spec/ahead.md`
+    /// with the median period of the whole series. A window that is not complete, or has a gap, has
+    /// no error.
+    ///
+    /// # Errors
+    /// [`AheadError`] for a value that no forecaster accepts, and for a horizon out of range.
+    pub fn of(
+        samples: &[Sample],
+        config: &BatteryConfig,
+        target: ForecastTarget,
+    ) -> Result<Self, AheadError> {
+        let horizons = vec![HorizonConfig::exact(target.horizon)];
+        let config = ForecasterConfig { battery: config.clone(), horizons, ..ForecasterConfig::default() };
+        let mut forecaster = Forecaster::new(&config)?;
+        // Equal times have no period; then the forecaster has no forecast in seconds either.
+        let period_s = median_step_s(samples).unwrap_or(1.0);
+        let mut errors = Vec::new();
+        for (sample, measured) in samples.iter().zip(target.measured(samples, period_s)) {
+            match target.horizon {
+                // As in `forecast_errors`, gaps do not matter if values are counted.
+                Horizon::Steps(_) => forecaster.update(sample.value)?,
+                Horizon::Seconds(_) => forecaster.update_at(sample.value, sample.time_s)?,
+            }
+            let issued = forecaster.forecast_over(target.horizon, target.of, Objective::Absolute);
+            errors.extend(measured.zip(issued).map(|(measured, issued)| measured - issued.value));
+        }
+        let windows = (errors.len() as f64 / target.steps(period_s)).ceil() as usize;
+        Ok(Self { errors, windows })
+    }
+}
+
+/// Why a series has no forecasts further ahead.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
+pub enum AheadError {
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
+    #[error(transparent)]
+    Horizon(#[from] HorizonError),
 }
 
 /// Counts of errors in [`BINS`] bins of equal width around 0.
@@ -88,7 +149,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use super::*;
-    use barograph_forecast::{Preset, Rule};
+    use barograph_forecast::{HorizonOf, Preset, Rule};
     use proptest::prelude::*;
 
     fn config() -> BatteryConfig {
@@ -102,6 +163,57 @@ mod tests {
         // After a single value, the only possible forecast is that value.
         assert_eq!(forecast_errors([5.0, 7.0].into_iter(), &config()).unwrap(), [2.0]);
         assert!(forecast_errors([f64::NAN].into_iter(), &config()).is_err());
+    }
+
+    fn ahead(values: &[f64], horizon: Horizon, of: HorizonOf) -> ErrorsAhead {
+        let samples: Vec<Sample> = values
+            .iter()
+            .enumerate()
+            .map(|(i, value)| Sample { time_s: 10.0 * i as f64, value: *value })
+            .collect();
+        ErrorsAhead::of(&samples, &config(), ForecastTarget { horizon, of }).unwrap()
+    }
+
+    #[test]
+    fn errors_at_a_horizon_of_one_value_are_those_of_the_next_value() {
+        let values: Vec<f64> = (0..200).map(|i| f64::from(i * 7919 % 101)).collect();
+        let next = forecast_errors(values.iter().copied(), &config()).unwrap();
+        for of in [HorizonOf::Mean, HorizonOf::Value] {
+            let ErrorsAhead { errors, windows } = ahead(&values, Horizon::Steps(1), of);
+            assert_eq!((errors, windows), (next.clone(), 199));
+        }
+    }
+
+    /// The forecaster scores the same forecasts on the same windows.
+    #[test]
+    fn the_mean_absolute_error_ahead_is_that_of_the_forecaster() {
+        let values: Vec<f64> = (0..400).map(|i| f64::from(i * 7919 % 101)).collect();
+        for (horizon, windows) in [(Horizon::Steps(6), 66), (Horizon::Seconds(60.0), 65)] {
+            let config = ForecasterConfig {
+                horizons: vec![HorizonConfig::exact(horizon)],
+                ..ForecasterConfig::default()
+            };
+            let mut forecaster = Forecaster::new(&config).unwrap();
+            for (i, value) in values.iter().enumerate() {
+                forecaster.update_at(*value, 10.0 * i as f64).unwrap();
+            }
+            for of in [HorizonOf::Mean, HorizonOf::Value] {
+                let study = ahead(&values, horizon, of);
+                let scored = forecaster.forecast_over(horizon, of, Objective::Absolute).unwrap();
+                let mae =
+                    study.errors.iter().map(|error| error.abs()).sum::<f64>() / study.errors.len() as f64;
+                assert_eq!(study.errors.len() as u64, scored.scored, "{horizon:?} {of:?}");
+                assert!((mae / scored.mae - 1.0).abs() < 1e-9, "{horizon:?} {of:?}: {mae} {scored:?}");
+                assert_eq!(study.windows, windows, "{horizon:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn horizons_beyond_the_series_have_no_errors_and_bad_ones_are_rejected() {
+        assert_eq!(ahead(&[1.0, 2.0], Horizon::Steps(2), HorizonOf::Mean), ErrorsAhead::default());
+        let target = ForecastTarget { horizon: Horizon::Steps(0), of: HorizonOf::Mean };
+        assert!(matches!(ErrorsAhead::of(&[], &config(), target), Err(AheadError::Horizon(_))));
     }
 
     #[test]

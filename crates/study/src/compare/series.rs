@@ -46,11 +46,11 @@ impl TimedSeries {
     /// # Errors
     /// The errors of [`read`](Self::read), and an error if no row is of the wanted quantity.
     pub fn read_quantity(input: impl BufRead, wanted: Option<&str>) -> Result<Self, SeriesError> {
-        let mut reader = SeriesReader::new(input).of_quantity(wanted);
+        let mut reader = SeriesReader::new(input).of_quantity(wanted).listing_quantities();
         let mut series = Self::default();
         while let Some(sample) = reader.next() {
             let sample = sample?;
-            if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
+            if !reader.format().is_some_and(Format::is_timed) {
                 return Err(SeriesError::Untimed);
             }
             let MeasurementDetail { retrans, min_rtt_s, .. } = *reader.detail();

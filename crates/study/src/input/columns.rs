@@ -3,7 +3,10 @@
 use barograph_forecast::Quantity;
 use serde_json::Value;
 
-use super::unquoted;
+use super::fields::Delimiter;
+use super::plain::TimedValue;
+use super::times::{TimeUnit, iso_seconds};
+use super::{InputError, excerpt, listed};
 
 /// The details of a measurement, if its line has them.
 ///
@@ -58,38 +61,159 @@ fn identifier(text: &str) -> Option<String> {
     Quantity::new(text).ok().map(|quantity| quantity.as_str().to_owned())
 }
 
+/// The names of the columns of a CSV header.
+#[derive(Clone, Debug)]
+pub(super) struct Header {
+    /// Names in lower case.
+    names: Vec<String>,
+    delimiter: Delimiter,
+    /// Index of the column of values, if its name tells.
+    value: Option<usize>,
+}
+
+impl Header {
+    /// The header on a line; `None` if the line is no header. `wanted` is the name of the column of
+    /// values, in any case.
+    ///
+    /// # Errors
+    /// [`InputError::NoSuchColumn`] if there is no column `wanted`.
+    pub(super) fn read(text: &str, wanted: Option<&str>, line: u64) -> Result<Option<Self>, InputError> {
+        let delimiter = Delimiter::of_line(text);
+        let fields: Vec<&str> = delimiter.split(delimiter.trim(text)).take(COLUMNS_MAX + 1).collect();
+        let names: Vec<String> = fields.iter().map(|name| name.to_ascii_lowercase()).collect();
+        if COLUMNS_MAX < names.len() || !(names.iter().any(|name| name == TIME) || are_names(&fields)) {
+            return Ok(None);
+        }
+        let at = |wanted: &str| names.iter().position(|name| name == wanted);
+        let value = match wanted {
+            Some(column) => Some(at(&column.trim().to_ascii_lowercase()).ok_or_else(|| {
+                InputError::NoSuchColumn { line, column: excerpt(column), names: listed(fields.iter()) }
+            })?),
+            None => at("value").or_else(|| names.iter().position(|name| smaller_is_better(name).is_some())),
+        };
+        Ok(Some(Self { names, delimiter, value }))
+    }
+
+    /// The columns of time and value, by their names and the first line of data. `None` if the line
+    /// is a failure, and cannot show which column has the values.
+    ///
+    /// # Errors
+    /// If the line has a different number of fields, or if not exactly one column may be that of
+    /// the values.
+    pub(super) fn columns(&self, text: &str, line: u64) -> Result<Option<Columns>, InputError> {
+        let fields: Vec<&str> = self.delimiter.split(self.delimiter.trim(text)).collect();
+        if fields.len() != self.names.len() {
+            return Err(InputError::Unexpected { line, expected: NAMED, found: excerpt(text) });
+        }
+        let time = self.time(&fields, line)?;
+        let value = match self.value {
+            Some(value) => value,
+            None => {
+                let at = self.numbers(&fields, time.map(|(at, _)| at));
+                match at[..] {
+                    [value] => value,
+                    [] if self
+                        .names
+                        .iter()
+                        .zip(&fields)
+                        .any(|(name, field)| name == ERROR && !field.is_empty()) =>
+                    {
+                        return Ok(None);
+                    }
+                    [] => return Err(InputError::NoNumbers { line, names: listed(self.names.iter()) }),
+                    _ => {
+                        let names = listed(at.iter().map(|at| &self.names[*at]));
+                        return Err(InputError::ManyColumns { line, names });
+                    }
+                }
+            }
+        };
+        Ok(Some(Columns { names: self.names.clone(), delimiter: self.delimiter, time, value }))
+    }
+
+    /// The column of times: `time_s`, else the first one with another name for a time, else the
+    /// first one with an ISO 8601 time.
+    fn time(&self, fields: &[&str], line: u64) -> Result<Option<(usize, TimeUnit)>, InputError> {
+        if let Some(at) = self.names.iter().position(|name| name == TIME) {
+            return Ok(Some((at, TimeUnit::SECOND)));
+        }
+        let mut others = (0..self.names.len()).filter(|at| Some(*at) != self.value);
+        let named = others.clone().find_map(|at| Some((at, TimeUnit::of_name(&self.names[at])?)));
+        let Some((at, unit)) = named else {
+            let iso = others.find(|at| iso_seconds(fields[*at]).is_some());
+            return Ok(iso.map(|at| (at, TimeUnit::UNKNOWN)));
+        };
+        let mut first = unit;
+        if first.seconds(fields[at]).is_none() {
+            let (column, found) = (excerpt(&self.names[at]), excerpt(fields[at]));
+            return Err(InputError::NoTime { line, column, found });
+        }
+        Ok(Some((at, unit)))
+    }
+
+    /// Indices of the columns with a number that may be a value.
+    fn numbers(&self, fields: &[&str], time: Option<usize>) -> Vec<usize> {
+        let is_value = |at: &usize| {
+            let name = self.names[*at].as_str();
+            let is_detail = name.is_empty() || DETAILS.contains(&name) || RETRANS.contains(&name);
+            Some(*at) != time && !is_detail && fields[*at].parse::<f64>().is_ok()
+        };
+        (0..self.names.len()).filter(is_value).collect()
+    }
+}
+
+/// Whether the fields of a line may be the names of columns: no numbers or times, and at least one
+/// word.
+fn are_names(fields: &[&str]) -> bool {
+    let is_data = |field: &&str| field.parse::<f64>().is_ok() || iso_seconds(field).is_some();
+    let is_word = |field: &&str| field.starts_with(|c: char| c.is_alphabetic() || matches!(c, '_' | '@'));
+    !fields.iter().any(is_data) && fields.iter().any(is_word)
+}
+
 /// The names of the columns, and the indices of the columns for time and value.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
+    /// Names in lower case.
     names: Vec<String>,
-    time: usize,
+    delimiter: Delimiter,
+    time: Option<(usize, TimeUnit)>,
     value: usize,
 }
 
+/// The fields of a line below a header.
+pub(super) struct Row<'a> {
+    fields: Vec<&'a str>,
+}
+
 impl Columns {
-    /// The columns of a header that names a time and a value, in any order.
-    pub(super) fn of_header(text: &str) -> Option<Self> {
-        let names: Vec<String> =
-            text.split(',').take(COLUMNS_MAX + 1).map(|name| unquoted(name).to_ascii_lowercase()).collect();
-        let at = |wanted: &str| names.iter().position(|name| name == wanted);
-        let time = at("time_s")?;
-        let value =
-            at("value").or_else(|| names.iter().position(|name| smaller_is_better(name).is_some()))?;
-        (names.len() <= COLUMNS_MAX).then_some(Self { names, time, value })
+    /// The fields of a line; `None` if the line and the header have different numbers of fields.
+    pub(super) fn row<'a>(&self, text: &'a str) -> Option<Row<'a>> {
+        let fields: Vec<&str> = self.delimiter.split(self.delimiter.trim(text)).collect();
+        (fields.len() == self.names.len()).then_some(Row { fields })
     }
 
-    /// Time, value, and whether the line reports a failure; `None` if the line and the header have
-    /// different numbers of fields.
-    pub(super) fn fields<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str, bool)> {
-        let fields: Vec<&str> = text.split(',').map(unquoted).collect();
-        let failed = self.at("error").is_some_and(|at| fields.get(at).is_some_and(|why| !why.is_empty()));
-        let (time, value) = (*fields.get(self.time)?, *fields.get(self.value)?);
-        (fields.len() == self.names.len()).then_some((time, value, failed && value.is_empty()))
+    /// Whether the values have times.
+    pub(super) fn is_timed(&self) -> bool {
+        self.time.is_some()
+    }
+
+    /// Whether a line reports a failure: it has an error and no value.
+    pub(super) fn is_failure(&self, row: &Row<'_>) -> bool {
+        row.fields[self.value].is_empty() && self.field(row, ERROR).is_some_and(|why| !why.is_empty())
+    }
+
+    /// Time and value; `None` if one of them is not.
+    pub(super) fn numbers(&mut self, row: &Row<'_>) -> Option<TimedValue> {
+        let time_s = match &mut self.time {
+            Some((at, unit)) => Some(unit.seconds(row.fields[*at])?),
+            None => None,
+        };
+        Some((time_s, row.fields[self.value].parse().ok()?))
     }
 
     /// The details in the other columns.
-    pub(super) fn detail(&self, text: &str) -> MeasurementDetail {
-        let field = |name: &str| text.split(',').nth(self.at(name)?).map(unquoted);
+    pub(super) fn detail(&self, row: &Row<'_>) -> MeasurementDetail {
+        let field = |name: &str| self.field(row, name);
         let column = Some(self.names[self.value].as_str()).filter(|name| *name != "value");
         MeasurementDetail {
             source: field("source").and_then(named),
@@ -101,8 +225,8 @@ impl Columns {
         }
     }
 
-    fn at(&self, wanted: &str) -> Option<usize> {
-        self.names.iter().position(|name| name == wanted)
+    fn field<'a>(&self, row: &Row<'a>, wanted: &str) -> Option<&'a str> {
+        row.fields.get(self.names.iter().position(|name| name == wanted)?).copied()
     }
 }
 
@@ -119,6 +243,19 @@ pub fn smaller_is_better(quantity: &str) -> Option<bool> {
         _ => None,
     }
 }
+
+/// What a line must contain below a header.
+pub(super) const NAMED: &str =
+    "a field for each column of the header, with a time (in seconds or ISO 8601) and a number";
+
+/// Column of times in seconds.
+const TIME: &str = "time_s";
+
+/// Column of the reason of a failure.
+const ERROR: &str = "error";
+
+/// Columns that describe a value, and are not chosen as values.
+const DETAILS: [&str; 7] = ["source", "target", "quantity", "unit", ERROR, "min_rtt_s", "test_s"];
 
 /// Columns of TCP's retransmissions: a short name, and the kernel's name.
 const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
@@ -150,7 +287,55 @@ mod tests {
         ] {
             assert_eq!(smaller_is_better(name), expected, "{name}");
         }
-        assert_eq!(Columns::of_header("time_s,rtt_forecast_s,goodput").map(|columns| columns.value), Some(2));
-        assert!(Columns::of_header("time_s,rtt_forecast_s").is_none());
+    }
+
+    /// Names of the columns of time and value that are chosen, or the message.
+    fn chosen(header: &str, row: &str, wanted: Option<&str>) -> Result<(String, String), String> {
+        let text = |error: InputError| error.to_string();
+        let header = Header::read(header, wanted, 1).map_err(text)?.ok_or("no header")?;
+        let columns = header.columns(row, 2).map_err(text)?.ok_or("a failure")?;
+        let name = |at: usize| columns.names[at].clone();
+        Ok((columns.time.map(|(at, _)| name(at)).unwrap_or_default(), name(columns.value)))
+    }
+
+    #[test]
+    fn columns_are_chosen_by_name_and_by_what_they_hold() {
+        for (header, row, expected) in [
+            ("time_s,rtt_forecast_s,goodput", "0,1,2", ("time_s", "goodput")),
+            ("time_s,rtt_forecast_s", "0,1", ("time_s", "rtt_forecast_s")),
+            ("time_s,value,latency", "0,1,2", ("time_s", "value")),
+            ("Timestamp;Host;Latency (ms)", "2026-05-01T12:00:00Z;a;12", ("timestamp", "latency (ms)")),
+            ("host\twhen\tms", "a\t2026-05-01 12:00\t3", ("when", "ms")),
+            ("\tlatency", "0\t3", ("", "latency")),
+            ("host,value", "0,1", ("", "value")),
+            ("time,latency,retrans,unit", "0,1,2,ms", ("time", "latency")),
+            ("latency", "1", ("", "latency")),
+        ] {
+            let expected = Ok((expected.0.to_owned(), expected.1.to_owned()));
+            assert_eq!(chosen(header, row, None), expected, "{header}");
+        }
+        assert_eq!(chosen("a,b,time", "1,2,3", Some(" B ")), Ok(("time".to_owned(), "b".to_owned())));
+        assert_eq!(chosen("time,t", "1,2", Some("time")), Ok(("t".to_owned(), "time".to_owned())));
+    }
+
+    #[test]
+    fn columns_that_cannot_be_chosen_are_listed() {
+        for (header, row, wanted, message) in [
+            ("time,Min,max", "0,1,2", None, "line 2: several columns hold numbers, \"min\" and \"max\"; "),
+            (
+                "time,host",
+                "0,a",
+                None,
+                "line 2: no column holds a number; the columns are \"time\" and \"host\"",
+            ),
+            ("a,B,c", "0,1,2", Some("d"), "line 1: no column \"d\"; the columns are \"a\", \"B\" and \"c\""),
+            ("ts,rtt", "noon,1", None, "line 2: expected a time in column \"ts\", in seconds or as ISO 8601"),
+            ("time,a,error", "0,,lost", None, "a failure"),
+            ("0,a", "", None, "no header"),
+            ("[1,2]", "", None, "no header"),
+        ] {
+            let error = chosen(header, row, wanted).expect_err(header);
+            assert!(error.starts_with(message), "{error}");
+        }
     }
 }

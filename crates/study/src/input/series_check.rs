@@ -22,6 +22,11 @@ impl SeriesCheck {
         self.quantity.as_deref()
     }
 
+    /// Whether a line is of the wanted quantity, or names no quantity.
+    pub(super) fn is_wanted(&self, detail: &MeasurementDetail) -> bool {
+        detail.quantity.as_ref().zip(self.wanted.as_ref()).is_none_or(|(named, wanted)| named == wanted)
+    }
+
     /// Whether a line is of this series; false if the line is of a quantity other than the wanted
     /// quantity.
     ///
@@ -29,11 +34,11 @@ impl SeriesCheck {
     /// If the line is of a different series than the lines before it.
     pub(super) fn accepts(&mut self, detail: &MeasurementDetail) -> Result<bool, InputError> {
         let MeasurementDetail { quantity, source, target, .. } = detail;
-        if quantity.as_ref().zip(self.wanted.as_ref()).is_some_and(|(quantity, wanted)| quantity != wanted) {
+        if !self.is_wanted(detail) {
             return Ok(false);
         }
         if let Some((before, quantity)) = keep_first(&mut self.quantity, quantity) {
-            return Err(InputError::MixedQuantities { before, quantity });
+            return Err(InputError::MixedQuantities { quantities: vec![before, quantity] });
         }
         let ends = [("source", &mut self.source, source), ("target", &mut self.target, target)];
         for (end, known, named) in ends {

@@ -1,5 +1,6 @@
 //! A series on a grid of equal periods; a period without a value stays blank.
 
+use crate::ahead::median_step_s;
 use crate::input::Sample;
 
 /// Values at equal periods; a period without a measurement is blank.
@@ -89,15 +90,6 @@ impl Grid {
     pub fn subsample(&self, every: usize, offset: usize) -> impl Iterator<Item = (usize, Option<f64>)> + '_ {
         self.slots.iter().copied().enumerate().skip(offset).step_by(every.max(1))
     }
-}
-
-/// The median of the positive times between neighbouring values, in seconds; `None` if no such time
-/// is positive.
-fn median_step_s(samples: &[Sample]) -> Option<f64> {
-    let mut steps: Vec<f64> = samples.windows(2).map(|two| two[1].time_s - two[0].time_s).collect();
-    steps.retain(|step| *step > 0.0 && step.is_finite());
-    steps.sort_by(f64::total_cmp);
-    steps.get(steps.len() / 2).copied()
 }
 
 /// Why there is no grid.

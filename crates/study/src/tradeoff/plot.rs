@@ -49,6 +49,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 fn against_period(area: &Area<'_>, study: &TradeoffScores, series: usize) -> Result<(), String> {
     let measured = &study.series[series];
     let body = titled(area, &title(measured))?;
+    let error = study.target.map_or_else(String::new, |target| format!(" of {target}"));
     let share = |number: f64| 100.0 * number / measured.grid.mean();
     let rows = || study.rows.iter().filter(|row| row.series == series);
     let top = rows().map(|row| share(row.mae().worst)).fold(1.0, f64::max) * 1.08;
@@ -76,7 +77,7 @@ fn against_period(area: &Area<'_>, study: &TradeoffScores, series: usize) -> Res
         .light_line_style(TRANSPARENT)
         .axis_style(BLACK.mix(0.5))
         .x_desc("period between tests")
-        .y_desc("mean absolute error (% of the mean)")
+        .y_desc(format!("mean absolute error{error} (% of the mean)"))
         .axis_desc_style(("sans-serif", 19))
         .label_style(("sans-serif", 17))
         .x_labels(10)

@@ -59,7 +59,7 @@ impl Predictor {
     ) -> Option<OffsetErrors> {
         // In a series with gaps, many offsets have no value and so need no predictor.
         let mut state = None;
-        let (mut absolute, mut squared, mut scored) = (0.0, 0.0, 0_usize);
+        let mut sums = ErrorSums::default();
         let mut is_issued = false;
         for (index, slot) in grid.subsample(every, offset) {
             let Some(value) = slot else {
@@ -67,14 +67,35 @@ impl Predictor {
                 continue;
             };
             let state = state.get_or_insert_with(|| PredictorState::new(self, range, seed));
-            if let (true, Some((median, mean))) = (is_issued, state.forecast(index)) {
-                absolute += (value - median).abs();
-                squared += (value - mean).powi(2);
-                scored += 1;
+            if let (true, Some(forecast)) = (is_issued, state.forecast(index)) {
+                sums.add(value, forecast);
             }
             state.learn(value);
             is_issued = true;
         }
+        sums.mean(offset)
+    }
+}
+
+/// Sums of the errors of a predictor on one subsample.
+#[derive(Default)]
+pub(super) struct ErrorSums {
+    absolute: f64,
+    squared: f64,
+    scored: usize,
+}
+
+impl ErrorSums {
+    /// Scores the median and the mean forecast of a value.
+    pub(super) fn add(&mut self, value: f64, (median, mean): (f64, f64)) {
+        self.absolute += (value - median).abs();
+        self.squared += (value - mean).powi(2);
+        self.scored += 1;
+    }
+
+    /// The mean errors; `None` if no forecast was scored.
+    pub(super) fn mean(self, offset: usize) -> Option<OffsetErrors> {
+        let Self { absolute, squared, scored } = self;
         let count = scored as f64;
         (scored > 0).then(|| OffsetErrors { offset, scored, mae: absolute / count, mse: squared / count })
     }
@@ -94,14 +115,14 @@ pub struct OffsetErrors {
 }
 
 /// The state of a predictor on one subsample.
-enum PredictorState {
+pub(super) enum PredictorState {
     Mean { weight: f64, mean: Option<f64> },
     Random { seed: u64, low: f64, width: f64 },
     Battery(Box<Battery>),
 }
 
 impl PredictorState {
-    fn new(predictor: Predictor, (low, high): (f64, f64), seed: u64) -> Self {
+    pub(super) fn new(predictor: Predictor, (low, high): (f64, f64), seed: u64) -> Self {
         match predictor {
             Predictor::Last => Self::Mean { weight: 1.0, mean: None },
             Predictor::Exponential => Self::Mean { weight: EXPONENTIAL_WEIGHT, mean: None },
@@ -112,7 +133,7 @@ impl PredictorState {
 
     /// The forecasts for the slot with index `index`: the forecast for the least absolute error,
     /// and the forecast for the least squared error.
-    fn forecast(&self, index: usize) -> Option<(f64, f64)> {
+    pub(super) fn forecast(&self, index: usize) -> Option<(f64, f64)> {
         match self {
             Self::Mean { mean, .. } => mean.map(|mean| (mean, mean)),
             Self::Random { seed, low, width } => {
@@ -126,7 +147,7 @@ impl PredictorState {
         }
     }
 
-    fn learn(&mut self, value: f64) {
+    pub(super) fn learn(&mut self, value: f64) {
         match self {
             // With weight 1, the result is exactly the new value.
             Self::Mean { weight, mean } => {

@@ -30,12 +30,12 @@ pub struct ReadOptions<'a> {
 /// # Errors
 /// [`ReadError`] with a sentence about what is wrong with the file.
 pub fn read(input: impl BufRead, options: &ReadOptions<'_>) -> Result<Vec<MeasuredSeries>, ReadError> {
-    let mut reader = SeriesReader::new(input).of_quantity(options.quantity);
+    let mut reader = SeriesReader::new(input).of_quantity(options.quantity).listing_quantities();
     let mut all: Vec<(Option<f64>, Vec<Sample>)> = Vec::new();
     let mut count = 0_usize;
     while let Some(sample) = reader.next() {
         let mut sample = sample?;
-        if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
+        if !reader.format().is_some_and(Format::is_timed) {
             sample.time_s *= options.base_s.ok_or(ReadError::Untimed)?;
         }
         let MeasurementDetail { test_s, .. } = *reader.detail();

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use barograph_forecast::HorizonError;
 use serde::Serialize;
 
+use super::ahead::GridTargets;
 use super::grid::Grid;
 use super::predictor::{OffsetErrors, Predictor};
+use crate::ahead::ForecastTarget;
 
 /// One series, measured with tests of one length.
 #[derive(Clone, Debug)]
@@ -99,6 +102,8 @@ pub struct TradeoffScores {
     /// Rows in the order of series, period and predictor. A period that is too long for a series
     /// has no rows.
     pub rows: Vec<ScoreRow>,
+    /// What the predictors forecast; `None` is the next measurement of the subsample.
+    pub target: Option<ForecastTarget>,
 }
 
 impl TradeoffScores {
@@ -111,40 +116,42 @@ impl TradeoffScores {
         seed: u64,
         on_progress: &(dyn Fn() + Sync),
     ) -> Self {
-        let jobs: Vec<(usize, usize, Predictor)> = series
-            .iter()
-            .enumerate()
-            .flat_map(|(i, measured)| {
-                let periods = multiples(&measured.grid, periods_s).into_iter();
-                periods.flat_map(move |every| Predictor::ALL.map(|predictor| (i, every, predictor)))
-            })
-            .collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut rows = Vec::new();
-            while let Some((i, every, predictor)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
-                let grid = &series[i].grid;
-                let range = grid.range();
-                let errors = |offset| predictor.errors_within(grid, range, every, offset, seed);
-                let offsets: Vec<OffsetErrors> = (0..every).filter_map(errors).collect();
-                if !offsets.is_empty() {
-                    let period_s = every as f64 * grid.base_s;
-                    rows.push(ScoreRow { series: i, every, period_s, predictor, offsets });
-                }
-                on_progress();
-            }
-            rows
+        let errors = |i: usize, predictor: Predictor, every: usize| -> Vec<OffsetErrors> {
+            let grid: &Grid = &series[i].grid;
+            let range = grid.range();
+            let errors = |offset| predictor.errors_within(grid, range, every, offset, seed);
+            (0..every).filter_map(errors).collect()
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut rows: Vec<ScoreRow> = std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().flat_map(|worker| worker.join().expect("scoring does not panic")).collect()
-        });
-        rows.sort_by_key(|row| (row.series, row.every, row.predictor as usize));
-        Self { series, rows }
+        let rows = scored(&series, periods_s, &errors, on_progress);
+        Self { series, rows, target: None }
     }
 
-    /// Number of times that [`of`](Self::of) calls `on_progress`.
+    /// As [`of`](Self::of), but the predictors forecast `target`: the mean of the values of the
+    /// whole series up to the horizon, or the value at it, from the values of the subsample. A
+    /// horizon in values counts base periods.
+    ///
+    /// # Errors
+    /// [`HorizonError`] for a horizon out of range.
+    pub fn ahead(
+        series: Vec<MeasuredSeries>,
+        periods_s: &[f64],
+        target: ForecastTarget,
+        seed: u64,
+        on_progress: &(dyn Fn() + Sync),
+    ) -> Result<Self, HorizonError> {
+        let targets = series.iter().map(|measured| GridTargets::of(&measured.grid, target));
+        let targets = targets.collect::<Result<Vec<_>, _>>()?;
+        let errors = |i: usize, predictor: Predictor, every: usize| -> Vec<OffsetErrors> {
+            let grid: &Grid = &series[i].grid;
+            let range = grid.range();
+            let errors = |offset| predictor.errors_ahead(grid, &targets[i], (every, offset), range, seed);
+            (0..every).filter_map(errors).collect()
+        };
+        let rows = scored(&series, periods_s, &errors, on_progress);
+        Ok(Self { series, rows, target: Some(target) })
+    }
+
+    /// Number of times that [`of`](Self::of) and [`ahead`](Self::ahead) call `on_progress`.
     #[must_use]
     pub fn progress_steps(series: &[MeasuredSeries], periods_s: &[f64]) -> usize {
         let periods = series.iter().map(|measured| multiples(&measured.grid, periods_s).len());
@@ -176,6 +183,44 @@ impl TradeoffScores {
     }
 }
 
+/// The rows of all series, periods and predictors, computed on all processors. `errors` returns the
+/// errors of one row, for the index of a series, a predictor and a number of base periods.
+fn scored(
+    series: &[MeasuredSeries],
+    periods_s: &[f64],
+    errors: &(dyn Fn(usize, Predictor, usize) -> Vec<OffsetErrors> + Sync),
+    on_progress: &(dyn Fn() + Sync),
+) -> Vec<ScoreRow> {
+    let jobs: Vec<(usize, usize, Predictor)> = series
+        .iter()
+        .enumerate()
+        .flat_map(|(i, measured)| {
+            let periods = multiples(&measured.grid, periods_s).into_iter();
+            periods.flat_map(move |every| Predictor::ALL.map(|predictor| (i, every, predictor)))
+        })
+        .collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut rows = Vec::new();
+        while let Some((i, every, predictor)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
+            let offsets = errors(i, predictor, every);
+            if !offsets.is_empty() {
+                let period_s = every as f64 * series[i].grid.base_s;
+                rows.push(ScoreRow { series: i, every, period_s, predictor, offsets });
+            }
+            on_progress();
+        }
+        rows
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut rows: Vec<ScoreRow> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("scoring does not panic")).collect()
+    });
+    rows.sort_by_key(|row| (row.series, row.every, row.predictor as usize));
+    rows
+}
+
 /// The base period and its multiples nearest to `periods_s`, in base periods, each once. Only
 /// periods that are shorter than the series are included; otherwise no subsample would have two
 /// values.
@@ -198,6 +243,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use super::*;
+    use barograph_forecast::{Horizon, HorizonOf};
     use proptest::prelude::*;
 
     fn measured(base_s: f64, slots: Vec<Option<f64>>) -> MeasuredSeries {
@@ -240,6 +286,22 @@ mod tests {
         assert_eq!(measured.bytes_per_hour(3600.0), Some(2.5e6));
         let unknown = MeasuredSeries { length_s: None, ..measured };
         assert_eq!(unknown.bytes_per_hour(300.0), None);
+    }
+
+    /// A predictor that is told less forecasts the same windows worse.
+    #[test]
+    fn a_longer_period_has_larger_errors_at_the_same_horizon() {
+        let slots = (0..900).map(|i| Some(100.0 + 50.0 * (0.2 * f64::from(i)).sin())).collect();
+        let target = ForecastTarget { horizon: Horizon::Steps(4), of: HorizonOf::Mean };
+        let study =
+            TradeoffScores::ahead(vec![measured(300.0, slots)], &[300.0, 3000.0], target, 1, &|| {}).unwrap();
+        let mae = |every| study.row(0, every, Predictor::Last).unwrap().mae().mean;
+        assert!((mae(1) - mae(10)).abs() < 0.1 * mae(1), "the last value is as old at each forecast");
+        let battery = |every| study.row(0, every, Predictor::Battery).unwrap().mae().mean;
+        assert!(battery(1) < 0.5 * battery(10), "{} {}", battery(1), battery(10));
+        assert_eq!(study.target, Some(target));
+        let zero = ForecastTarget { horizon: Horizon::Steps(0), ..target };
+        assert!(TradeoffScores::ahead(study.series, &[], zero, 1, &|| {}).is_err());
     }
 
     proptest! {
