@@ -24,8 +24,10 @@ pub(crate) struct Forecaster {
 impl Forecaster {
     #[new]
     #[pyo3(
-        signature = (preset="full", rule=None, levels=Vec::new(), horizons=Vec::new(), quantiles=None),
-        text_signature = "(preset='full', rule=None, levels=(), horizons=(), quantiles=None)"
+        signature = (
+            preset="full", rule=None, levels=Vec::new(), horizons=Vec::new(), quantiles=None, availability=false
+        ),
+        text_signature = "(preset='full', rule=None, levels=(), horizons=(), quantiles=None, availability=False)"
     )]
     fn new(
         preset: &str,
@@ -33,6 +35,7 @@ impl Forecaster {
         levels: Vec<f64>,
         horizons: Vec<Bound<'_, PyAny>>,
         quantiles: Option<&str>,
+        availability: bool,
     ) -> PyResult<Self> {
         for &level in &levels {
             in_range(level)?;
@@ -50,7 +53,7 @@ impl Forecaster {
             battery: BatteryConfig { preset, rule, levels },
             horizons: horizons.collect::<PyResult<_>>()?,
             quantiles: quantiles.map(quantiles_named).transpose()?,
-            ..ForecasterConfig::default()
+            availability,
         };
         let forecaster = barograph_forecast::Forecaster::new(&config);
         let forecaster = forecaster.map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -161,10 +164,7 @@ impl Forecaster {
         horizon: Option<&Bound<'_, PyAny>>,
         of: &str,
     ) -> PyResult<Option<f64>> {
-        if !QUANTILE_RANGE.contains(&share) {
-            let (least, most) = (QUANTILE_RANGE.start(), QUANTILE_RANGE.end());
-            return Err(PyValueError::new_err(format!("share must be from {least} to {most}, not {share}")));
-        }
+        is_share(share)?;
         let target = target_of(at, horizon, of)?;
         let forecaster = self.forecaster(py);
         Ok(match (target, at) {
@@ -172,6 +172,66 @@ impl Forecaster {
             (None, Some(time_s)) => forecaster.quantile_at(share, time_s),
             (None, None) => forecaster.quantile_over(Horizon::Steps(1), HorizonOf::Value, share),
         })
+    }
+
+    /// Returns for each of `horizons`, by default the kept ones, the forecast of the mean until
+    /// then and the interval at `level` that holds that mean, all after the same values. The
+    /// forecast is the median; either is None where `forecast` or `interval` is None.
+    #[pyo3(signature = (horizons=None, level=0.9))]
+    fn means_ahead(
+        &self,
+        py: Python<'_>,
+        horizons: Option<Vec<Bound<'_, PyAny>>>,
+        level: f64,
+    ) -> PyResult<Vec<(Option<Forecast>, Option<Interval>)>> {
+        in_range(level)?;
+        let given = horizons.map(|horizons| horizons.iter().map(horizon_of).collect::<PyResult<Vec<_>>>());
+        let given = given.transpose()?;
+        let forecaster = self.forecaster(py);
+        let horizons = given.unwrap_or_else(|| forecaster.horizons().collect());
+        let mean = |horizon| {
+            let forecast = forecaster.forecast_over(horizon, HorizonOf::Mean, Objective::Absolute);
+            let interval = forecaster.interval_over(horizon, HorizonOf::Mean, level);
+            (forecast.map(|inner| Forecast { inner }), interval.map(|inner| Interval { inner }))
+        };
+        Ok(horizons.into_iter().map(mean).collect())
+    }
+
+    /// Returns the forecast of the value at the time `at` (seconds), however long ago the newest
+    /// value was measured; None before the first value. Soon after the newest value, and after gaps
+    /// like earlier ones, it is `forecast(at=at)`, else the forecast of the value at the horizon
+    /// that ends at `at`.
+    #[pyo3(signature = (at, loss="squared"))]
+    fn forecast_aged(&self, py: Python<'_>, at: f64, loss: &str) -> PyResult<Option<Forecast>> {
+        let loss = loss_named(loss)?;
+        Ok(self.forecaster(py).forecast_aged(loss, at).map(|inner| Forecast { inner }))
+    }
+
+    /// Returns the interval that holds the value at the time `at` (seconds) with probability
+    /// `level` (0.01 to 0.999). It widens with the age of the newest value. None until ten
+    /// forecasts were scored.
+    #[pyo3(signature = (at, level=0.9))]
+    fn interval_aged(&self, py: Python<'_>, at: f64, level: f64) -> PyResult<Option<Interval>> {
+        in_range(level)?;
+        Ok(self.forecaster(py).interval_aged(level, at).map(|inner| Interval { inner }))
+    }
+
+    /// Returns the number that the value at the time `at` (seconds) stays below with probability
+    /// `share` (0.005 to 0.995); None until ten forecasts were scored, and without `quantiles`.
+    fn quantile_aged(&self, py: Python<'_>, share: f64, at: f64) -> PyResult<Option<f64>> {
+        is_share(share)?;
+        Ok(self.forecaster(py).quantile_aged(share, at))
+    }
+
+    /// Learns that a measurement failed. Only the availability changes.
+    fn fail(&self, py: Python<'_>) {
+        self.forecaster(py).fail();
+    }
+
+    /// Returns the forecast of whether the next measurement succeeds, as it is now; None without
+    /// `availability`.
+    fn availability(&self, py: Python<'_>) -> Option<Availability> {
+        self.forecaster(py).availability().map(|inner| Availability { inner: inner.clone() })
     }
 
     /// Returns every method with its own forecast of the next value; empty before the first value.
@@ -331,6 +391,70 @@ impl Interval {
     }
 }
 
+/// A forecast of whether measurements succeed.
+#[pyclass(frozen, module = "barograph")]
+pub(crate) struct Availability {
+    inner: barograph_forecast::Availability,
+}
+
+#[pymethods]
+impl Availability {
+    /// The probability that the next measurement succeeds, 0 to 1; None before the first one.
+    #[getter]
+    fn probability(&self) -> Option<f64> {
+        self.inner.probability()
+    }
+
+    /// Returns the probability that the measurement `steps` ahead succeeds; 1 is the next one. None
+    /// before the first one, and if `steps` is below 1 or not finite.
+    fn probability_ahead(&self, steps: f64) -> Option<f64> {
+        self.inner.probability_ahead(steps)
+    }
+
+    /// The Brier scores of the issued probabilities, 0 (best) to 1; None before one was scored.
+    #[getter]
+    fn brier(&self) -> Option<BrierScore> {
+        self.inner.brier().map(|inner| BrierScore { inner })
+    }
+
+    fn __repr__(&self) -> String {
+        let probability = self.inner.probability().map_or_else(|| "None".to_owned(), |p| p.to_string());
+        format!("Availability(probability={probability})")
+    }
+}
+
+/// Mean squared differences between a probability and the outcome, 1 or 0.
+#[pyclass(frozen, module = "barograph")]
+pub(crate) struct BrierScore {
+    inner: barograph_forecast::BrierScore,
+}
+
+#[pymethods]
+impl BrierScore {
+    /// Score of the issued probabilities.
+    #[getter]
+    fn issued(&self) -> f64 {
+        self.inner.issued
+    }
+
+    /// Score of the share of successes so far, for the same outcomes.
+    #[getter]
+    fn climatology(&self) -> f64 {
+        self.inner.climatology
+    }
+
+    /// Number of scored outcomes.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.inner.count
+    }
+
+    fn __repr__(&self) -> String {
+        let barograph_forecast::BrierScore { issued, climatology, count } = self.inner;
+        format!("BrierScore(issued={issued}, climatology={climatology}, count={count})")
+    }
+}
+
 /// A time for each of `count` values; `None` for all of them if no times are given.
 fn times_of(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<Option<f64>>> {
     let Some(given) = given else { return Ok(vec![None; count]) };
@@ -418,6 +542,14 @@ fn in_range(level: f64) -> PyResult<()> {
     }
     let (least, most) = (LEVEL_RANGE.start(), LEVEL_RANGE.end());
     Err(PyValueError::new_err(format!("level must be from {least} to {most}, not {level}")))
+}
+
+fn is_share(share: f64) -> PyResult<()> {
+    if QUANTILE_RANGE.contains(&share) {
+        return Ok(());
+    }
+    let (least, most) = (QUANTILE_RANGE.start(), QUANTILE_RANGE.end());
+    Err(PyValueError::new_err(format!("share must be from {least} to {most}, not {share}")))
 }
 
 fn preset_named(name: &str) -> PyResult<Preset> {

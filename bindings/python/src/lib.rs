@@ -24,7 +24,7 @@ mod native {
     #[pymodule_export]
     use crate::decision::Decision;
     #[pymodule_export]
-    use crate::forecaster::{Forecast, Forecaster, Interval};
+    use crate::forecaster::{Availability, BrierScore, Forecast, Forecaster, Interval};
     #[pymodule_export]
     use crate::timeout::{AdaptiveTimeout, Host};
     use pyo3::prelude::*;

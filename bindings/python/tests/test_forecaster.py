@@ -208,6 +208,66 @@ def test_quantiles_are_in_ascending_order():
     assert Forecaster().quantile(0.5) is None
 
 
+def test_means_ahead_are_the_forecasts_and_intervals_of_each_horizon():
+    forecaster = Forecaster(horizons=[10, timedelta(minutes=5)])
+    assert forecaster.means_ahead() == [(None, None)] * 2
+    forecaster.update([float(i * 7919 % 101) for i in range(600)], [10.0 * i for i in range(600)])
+    for horizons in [None, [1, timedelta(seconds=200)], (30,)]:
+        ahead = forecaster.means_ahead(horizons, level=0.8)
+        expected = [10, timedelta(minutes=5)] if horizons is None else horizons
+        assert len(ahead) == len(expected)
+        for horizon, (forecast, interval) in zip(expected, ahead, strict=True):
+            alone = forecaster.forecast("absolute", horizon=horizon)
+            assert (forecast.value, forecast.basis) == (alone.value, alone.basis)
+            ends = forecaster.interval(0.8, horizon=horizon)
+            assert (interval.lower, interval.upper) == (ends.lower, ends.upper)
+
+
+def test_an_old_value_has_a_wider_interval():
+    forecaster = Forecaster(horizons=[timedelta(minutes=5)], quantiles="tracked")
+    level, values = 50.0, []
+    for i in range(600):
+        level += i * 7919 % 101 / 50.0 - 1.0
+        values.append(level)
+    forecaster.update(values, [10.0 * i for i in range(600)])
+    widths, highs = [], []
+    for at in (6000.0, 6100.0, 6290.0, 20000.0):
+        interval, median = forecaster.interval_aged(at), forecaster.forecast_aged(at, "absolute")
+        assert interval.lower <= median.value <= interval.upper
+        widths.append(interval.upper - interval.lower)
+        highs.append(forecaster.quantile_aged(0.95, at) - median.value)
+    assert widths == sorted(widths) and widths[0] < widths[-1]
+    assert highs[0] < highs[-1]
+    usual = forecaster.interval(at=6000.0)
+    assert forecaster.interval_aged(at=6000.0).lower == usual.lower
+    assert forecaster.forecast_aged(6000.0).value == forecaster.forecast(at=6000.0).value
+    assert Forecaster().forecast_aged(1.0) is None and Forecaster().interval_aged(1.0) is None
+    for call in (lambda: forecaster.interval_aged(1.0, 2.0), lambda: forecaster.quantile_aged(0.0, 1.0)):
+        with pytest.raises(ValueError, match="must be from"):
+            call()
+
+
+def test_availability_is_the_probability_that_the_next_measurement_succeeds():
+    forecaster = Forecaster("lean", availability=True)
+    before = forecaster.availability()
+    assert (before.probability, before.brier, before.probability_ahead(1.0)) == (None, None, None)
+    # Outages of ten measurements.
+    for n in range(600):
+        forecaster.fail() if n % 100 >= 90 else forecaster.update(20.0)
+    during = forecaster.availability()
+    assert during.probability < 0.95 and "probability=0." in repr(during)
+    assert math.isclose(during.probability_ahead(1), during.probability)
+    assert during.probability < during.probability_ahead(500.0)
+    assert during.probability_ahead(0.5) is None
+    score = during.brier
+    assert score.issued < 0.5 * score.climatology and score.count == 599 and "issued=0." in repr(score)
+    probability = during.probability
+    forecaster.update(20.0)
+    assert forecaster.availability().probability > probability == during.probability
+    assert forecaster.forecast().count == 541, "a failure is no value"
+    assert Forecaster().availability() is None
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -6,14 +6,16 @@ takes to answer and says how long to wait for it. Times are seconds; clocks are 
 
 from barograph._attempt import Attempt, AsyncAttempt, BlockingAttempt, Timeout
 from barograph._link import AdaptiveTimeout
-from barograph._native import Decision, Forecast, Forecaster, Host, Interval
+from barograph._native import Availability, BrierScore, Decision, Forecast, Forecaster, Host, Interval
 from barograph._timeouts import Timeouts
 
 __all__ = [
     "AdaptiveTimeout",
     "AsyncAttempt",
     "Attempt",
+    "Availability",
     "BlockingAttempt",
+    "BrierScore",
     "Decision",
     "Forecast",
     "Forecaster",

@@ -7,7 +7,17 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final, over
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval", "write_unraisable"]
+__all__ = [
+    "AdaptiveTimeout",
+    "Availability",
+    "BrierScore",
+    "Decision",
+    "Forecast",
+    "Forecaster",
+    "Host",
+    "Interval",
+    "write_unraisable",
+]
 
 _Preset = Literal["full", "lean", "nws", "classic"]
 _Rule = Literal["blend", "two-level", "two-selectors", "mse", "mae"]
@@ -26,7 +36,8 @@ class Forecaster:
     classic (the command line has two-level for classic). The intervals of `levels` (0.01 to 0.999) are
     calibrated each on its own, beside the usual ones. `horizons` are kept, each with forecasts, errors and
     intervals of its own: a number of values or a timedelta. Other horizons are interpolated. `quantiles`
-    gives quantiles: "blended" is more exact, "tracked" faster and smaller.
+    gives quantiles: "blended" is more exact, "tracked" faster and smaller. `availability` forecasts whether
+    the next measurement succeeds.
     """
 
     def __new__(
@@ -36,6 +47,7 @@ class Forecaster:
         levels: Sequence[float] = (),
         horizons: Sequence[_Horizon] = (),
         quantiles: _Quantiles | None = None,
+        availability: bool = False,
     ) -> Self: ...
     def update(
         self, series: _Number | Iterable[_Number], times: _Number | Iterable[_Number] | None = None
@@ -83,6 +95,38 @@ class Forecaster:
         what `forecast` forecasts for them.
         """
 
+    def means_ahead(
+        self, horizons: Sequence[_Horizon] | None = None, level: float = 0.9
+    ) -> list[tuple[Forecast | None, Interval | None]]:
+        """For each of `horizons`, by default the kept ones, the median forecast of the mean until then, and the
+        interval at `level` that holds that mean; all after the same values.
+        """
+
+    def forecast_aged(self, at: float, loss: _Loss = "squared") -> Forecast | None:
+        """The forecast of the value at the time `at` (s), however old the newest value is; None before the first.
+
+        Soon after the newest value, and after gaps like earlier ones, it is `forecast(at=at)`, else the forecast
+        of the value at the horizon that ends at `at`.
+        """
+
+    def interval_aged(self, at: float, level: float = 0.9) -> Interval | None:
+        """The range that holds the value at the time `at` (s) with probability `level` (0.01 to 0.999).
+
+        It widens with the age of the newest value. None until ten forecasts were scored.
+        """
+
+    def quantile_aged(self, share: float, at: float) -> float | None:
+        """The number that the value at the time `at` (s) stays below with probability `share` (0.005 to 0.995).
+
+        None until ten forecasts were scored, and without `quantiles`.
+        """
+
+    def fail(self) -> None:
+        """Learns that a measurement failed. Only the availability changes."""
+
+    def availability(self) -> Availability | None:
+        """The forecast of whether the next measurement succeeds, as it is now; None without `availability`."""
+
     def method_forecasts(self) -> dict[str, float]:
         """Every method with its own forecast of the next value; empty before the first value."""
 
@@ -128,6 +172,40 @@ class Interval:
     def lower(self) -> float: ...
     @property
     def upper(self) -> float: ...
+
+@final
+class Availability:
+    """A forecast of whether measurements succeed."""
+
+    @property
+    def probability(self) -> float | None:
+        """The probability that the next measurement succeeds, 0 to 1; None before the first one."""
+
+    def probability_ahead(self, steps: float) -> float | None:
+        """The probability that the measurement `steps` ahead succeeds; 1 is the next one.
+
+        None before the first measurement, and if `steps` is below 1 or not finite.
+        """
+
+    @property
+    def brier(self) -> BrierScore | None:
+        """The Brier scores of the issued probabilities, 0 (best) to 1; None before one was scored."""
+
+@final
+class BrierScore:
+    """Mean squared differences between a probability and the outcome, 1 or 0."""
+
+    @property
+    def issued(self) -> float:
+        """Score of the issued probabilities."""
+
+    @property
+    def climatology(self) -> float:
+        """Score of the share of successes so far, for the same outcomes."""
+
+    @property
+    def count(self) -> int:
+        """Number of scored outcomes."""
 
 @final
 class Host:
