@@ -8,6 +8,7 @@
 //! - `output::Output` writes results to standard output and to a page.
 //! - `table::Table` is a Markdown table.
 
+mod availability;
 #[cfg(target_os = "linux")]
 mod calibrated;
 mod classifier;
@@ -17,9 +18,11 @@ mod earlystop;
 mod emulation;
 #[cfg(target_os = "linux")]
 mod equivalence;
+mod error_window;
 mod figure;
 mod forecast;
 mod gloperf;
+mod horizon;
 mod http;
 #[cfg(target_os = "linux")]
 mod iperf;
@@ -33,6 +36,7 @@ mod plan;
 #[cfg(target_os = "linux")]
 mod probe;
 mod process;
+mod promise;
 mod reduction;
 mod series;
 #[cfg(target_os = "linux")]
@@ -64,6 +68,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Experiment {
+    /// Score the probability that the next probe answers, on series with failures.
+    Availability(availability::Args),
     /// Score the classifiers of lost packets on labelled windows, and simulate their worth to a
     /// sender (Dickens §3 to §5).
     Classifier(classifier::Args),
@@ -80,6 +86,9 @@ enum Experiment {
     /// Measure the cost in error of longer test periods and shorter tests (Gloperf §4); some parts
     /// need root.
     Gloperf(gloperf::Args),
+    /// Score forecasts of the mean of the next values, and of a value further ahead, on the traces
+    /// of a folder.
+    Horizon(horizon::Args),
     /// Count the records lost when parts of a mesh are killed, frozen or cut off, as processes on
     /// this machine; needs nats-server.
     MeshLosses(mesh_losses::Args),
@@ -92,6 +101,8 @@ enum Experiment {
     /// Compare two orders of tests on replayed series: a station's plan and the paper's list
     /// (Gloperf §3).
     Plan(plan::Args),
+    /// Replay series of goodput, and count how often transfers take the promised time.
+    Promise(promise::Args),
     /// Run a reduction over 31 hosts with the paper's timeout strategies and with Barograph's
     /// (Allen et al.).
     Reduction(reduction::Args),
@@ -115,6 +126,7 @@ fn main() -> ExitCode {
     let Cli { page, experiment } = Cli::parse();
     let page = page.as_deref();
     let done = match experiment {
+        Experiment::Availability(args) => availability::run(&args, page),
         Experiment::Classifier(args) => classifier::run(&args, page),
         Experiment::Forecast(args) => forecast::run(&args, page),
         #[cfg(target_os = "linux")]
@@ -122,11 +134,13 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Experiment::Equivalence(args) => equivalence::run(&args, page),
         Experiment::Gloperf(args) => gloperf::run(&args, page),
+        Experiment::Horizon(args) => horizon::run(&args, page),
         Experiment::MeshLosses(args) => mesh_losses::run(&args, page),
         Experiment::MeshScale(args) => mesh_scale::run(&args, page),
         Experiment::Plan(args) => plan::run(&args, page),
         #[cfg(target_os = "linux")]
         Experiment::Probe(args) => probe::run(&args, page),
+        Experiment::Promise(args) => promise::run(&args, page),
         Experiment::Reduction(args) => reduction::run(&args, page),
         #[cfg(target_os = "linux")]
         Experiment::Signatures(args) => signatures::run(&args, page),

@@ -1,0 +1,191 @@
+//! Forecasters of the time of a transfer.
+
+use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonOf, QuantileMethod};
+use barograph_study::input::Sample;
+
+use crate::error_window::ErrorWindow;
+
+/// Intended share of times inside the promised interval.
+pub(super) const LEVEL: f64 = 0.9;
+
+/// Shares of the ends of an interval, and of the median.
+const SHARES: [f64; 3] = [0.05, 0.5, 0.95];
+
+/// A promised time of a transfer, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Promise {
+    pub(super) low_s: f64,
+    pub(super) median_s: f64,
+    /// Infinite if no end is promised.
+    pub(super) high_s: f64,
+}
+
+impl Promise {
+    pub(super) fn width_s(self) -> f64 {
+        self.high_s - self.low_s
+    }
+
+    /// The promise with the logarithms of the ratios of ends to median multiplied by `factor`.
+    pub(super) fn scaled(self, factor: f64) -> Self {
+        let end = |end_s: f64| {
+            if factor == 1.0 { end_s } else { self.median_s * (end_s / self.median_s).powf(factor) }
+        };
+        Self { low_s: end(self.low_s), high_s: end(self.high_s), ..self }
+    }
+
+    /// The least factor with which the scaled promise includes `time_s`.
+    pub(super) fn factor_for(self, time_s: f64) -> f64 {
+        let end_s = if time_s < self.median_s { self.low_s } else { self.high_s };
+        let distance = |end_s: f64| (end_s / self.median_s).ln().abs();
+        if time_s == self.median_s { 0.0 } else { distance(time_s) / distance(end_s) }
+    }
+}
+
+/// Barograph's forecaster of goodput, with quantiles of its mean over many horizons.
+pub(super) struct OwnForecaster(Forecaster);
+
+impl OwnForecaster {
+    /// Promises after the values with the numbers `moments`; `None` if one cannot be made.
+    pub(super) fn promises(samples: &[Sample], moments: &[usize], bits: f64) -> Option<Vec<Promise>> {
+        let horizons = LADDER_S.map(|seconds| HorizonConfig::exact(Horizon::Seconds(seconds))).to_vec();
+        let quantiles = Some(QuantileMethod::Blended);
+        let config = ForecasterConfig { horizons, quantiles, ..ForecasterConfig::default() };
+        let mut own = Self(Forecaster::new(&config).ok()?);
+        let mut wanted = vec![false; samples.len()];
+        moments.iter().for_each(|moment| wanted[*moment] = true);
+        let mut all = vec![None; samples.len()];
+        for (index, sample) in samples.iter().enumerate() {
+            own.0.update_at(sample.value, sample.time_s).ok()?;
+            if wanted[index] {
+                all[index] = own.promise(bits);
+            }
+        }
+        moments.iter().map(|moment| all[*moment]).collect()
+    }
+
+    fn promise(&self, bits: f64) -> Option<Promise> {
+        // A high goodput is a short time.
+        let [high_s, median_s, low_s] = SHARES.map(|share| self.time_s(bits, share));
+        Some(Promise { low_s: low_s?, median_s: median_s?, high_s: high_s? })
+    }
+
+    /// The time after which the quantile `share` of the mean goodput up to that time has moved
+    /// `bits`; infinite if no time up to [`TIME_MAX_S`] has. `None` without a quantile.
+    fn time_s(&self, bits: f64, share: f64) -> Option<f64> {
+        let (mut time_s, mut moved) = (0.0, 0.0);
+        let mut next_s = TIME_MIN_S;
+        while next_s <= TIME_MAX_S {
+            let next = 1e6 * next_s * self.mean_goodput(next_s, share)?;
+            if bits <= next {
+                return Some(time_s + (next_s - time_s) * (bits - moved) / (next - moved));
+            }
+            // If the longer horizon moves fewer bits, the shorter one's bits stay moved.
+            if moved <= next {
+                (time_s, moved) = (next_s, next);
+            }
+            next_s *= TIME_STEP;
+        }
+        Some(f64::INFINITY)
+    }
+
+    /// Quantile of the mean goodput of the next seconds, in Mbit/s.
+    fn mean_goodput(&self, seconds: f64, share: f64) -> Option<f64> {
+        self.0.quantile_over(Horizon::Seconds(seconds), HorizonOf::Mean, share)
+    }
+}
+
+/// Horizons that the forecaster keeps; between them, it interpolates.
+const LADDER_S: [f64; 6] = [5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
+
+/// Times that are tried, in steps of a tenth, between which bits grow linearly.
+const TIME_MIN_S: f64 = 0.01;
+const TIME_MAX_S: f64 = 1e6;
+const TIME_STEP: f64 = 1.1;
+
+/// Rates by which others divide the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rates {
+    Last,
+    AverageSinceStart,
+    MovingAverage,
+}
+
+impl Rates {
+    pub(super) const ALL: [Self; 3] = [Self::Last, Self::AverageSinceStart, Self::MovingAverage];
+
+    /// The rate after each value, in Mbit/s.
+    pub(super) fn after_each(self, samples: &[Sample]) -> Vec<f64> {
+        let (mut moved, mut level) = (0.0, samples.first().map_or(0.0, |first| first.value));
+        let after = |(index, sample): (usize, &Sample)| {
+            let first_s = samples[0].time_s;
+            moved += sample.value * (sample.time_s - samples[index.saturating_sub(1)].time_s);
+            level += GAIN * (sample.value - level);
+            let rate = match self {
+                Self::Last => sample.value,
+                Self::AverageSinceStart if sample.time_s == first_s => sample.value,
+                Self::AverageSinceStart => moved / (sample.time_s - first_s),
+                Self::MovingAverage => level,
+            };
+            rate.max(RATE_MIN)
+        };
+        samples.iter().enumerate().map(after).collect()
+    }
+}
+
+/// Gain of RFC 6298's smoothed round-trip time.
+const GAIN: f64 = 0.125;
+
+/// Least rate: 1 kbit/s. After a value of 0, a rate of 0 would promise no time at all.
+const RATE_MIN: f64 = 1e-3;
+
+/// Promises from rates, after each value: the bits divided by the rate, times quantiles of the
+/// ratio of real to forecast time of the transfers that have ended. `times_s` are the real times,
+/// as far as they are known.
+pub(super) fn with_error_quantiles(
+    rates: &[f64],
+    times_s: &[f64],
+    samples: &[Sample],
+    bits: f64,
+) -> Vec<Option<Promise>> {
+    let forecast_s = |index: usize| bits / (1e6 * rates[index]);
+    let mut errors = ErrorWindow::new(usize::MAX);
+    let mut ended = 0;
+    let after = |(index, sample): (usize, &Sample)| {
+        while times_s.get(ended).is_some_and(|time_s| samples[ended].time_s + time_s <= sample.time_s) {
+            errors.push((times_s[ended] / forecast_s(ended)).ln());
+            ended += 1;
+        }
+        let at = |share| Some(forecast_s(index) * errors.quantile(share)?.exp());
+        let [low_s, median_s, high_s] = SHARES.map(at);
+        Some(Promise { low_s: low_s?, median_s: median_s?, high_s: high_s? })
+    };
+    samples.iter().enumerate().map(after).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady(count: u32) -> Vec<Sample> {
+        (0..count).map(|i| Sample { time_s: f64::from(i), value: 8.0 }).collect()
+    }
+
+    #[test]
+    fn a_steady_rate_has_one_time() {
+        let samples = steady(400);
+        let promise = OwnForecaster::promises(&samples, &[350], 80e6).unwrap()[0];
+        assert!((promise.median_s - 10.0).abs() < 0.01, "{promise:?}");
+        assert!(promise.low_s <= promise.median_s && promise.width_s() < 0.1, "{promise:?}");
+        let simple =
+            with_error_quantiles(&Rates::MovingAverage.after_each(&samples), &[10.0; 300], &samples, 80e6);
+        assert_eq!(simple.iter().position(Option::is_some), Some(29), "20 transfers have ended");
+        assert!((simple[29].unwrap().median_s - 10.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn an_average_since_the_start_weights_values_with_their_time() {
+        let samples = [(0.0, 9.0), (1.0, 3.0), (4.0, 1.0)].map(|(time_s, value)| Sample { time_s, value });
+        assert_eq!(Rates::AverageSinceStart.after_each(&samples), [9.0, 3.0, 1.5]);
+        assert_eq!(Rates::Last.after_each(&samples), [9.0, 3.0, 1.0]);
+    }
+}
