@@ -161,7 +161,8 @@ fn markdown(rows: &[Row], args: &Args) -> String {
          time of all transfers of this size that began after an earlier value and have ended. EWMA has the gain 1/8.\n\n\
          *Hits* are times inside the interval, *in time* those before its end, in percent. *Width ÷ EWMA's* is the \
          median width divided by EWMA's; *at {:.0} %* the same after all intervals of a forecaster are scaled by \
-         one factor of the logarithms, in hindsight, to that share of hits. Means of ratios are geometric.\n",
+         one factor of the logarithms, in hindsight, to that share of hits. Means of ratios are geometric. \
+         A dash: on a trace, the median promise has no end.\n",
         args.promises,
         100.0 * LEVEL,
         100.0 * LEVEL
@@ -186,8 +187,12 @@ fn by_size(rows: &[Row]) -> Table {
             let all = |of: fn(&Score) -> f64| -> Vec<f64> {
                 rows.iter().map(|row| of(&row.scores[forecaster])).collect()
             };
+            // A geometric mean without the traces that have no width would be too good.
             let relative = |of: fn(&Score) -> f64| {
-                geometric_mean(rows.iter().map(|row| of(&row.scores[forecaster]) / of(&row.scores[EWMA])))
+                let ratio = |row: &&Row| of(&row.scores[forecaster]) / of(&row.scores[EWMA]);
+                let ratios: Vec<f64> = rows.iter().map(ratio).collect();
+                let is_finite = ratios.iter().all(|ratio| ratio.is_finite());
+                if is_finite { geometric_mean(ratios.into_iter()) } else { f64::INFINITY }
             };
             let (low, high) = range(all(|score| score.hits).into_iter());
             table.push(cells![
