@@ -152,6 +152,5 @@ fn length(text: &str) -> Result<(PathBuf, f64), String> {
 const PERIODS: &str = "5m,10m,15m,30m,45m,60m,2h,4h,8h,12h,24h";
 
 const EXAMPLES: &str = "Examples:
-  barograph tradeoff goodput_10s.csv --unit Mbit/s
   barograph tradeoff goodput_10s.csv --unit Mbit/s --horizon 1h
   barograph tradeoff a_1s.csv b_5s.csv --periods 5m,1h --plot errors.svg";
