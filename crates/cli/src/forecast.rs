@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Print the forecasts of a running station for this series instead; `barograph series` lists
     /// all.
     #[arg(long, value_name = "SOURCE/TARGET/QUANTITY", value_parser = SeriesName::parse)]
-    #[arg(conflicts_with_all = ["file", "quantity", "preset", "select", "steps", "plot", "unit", "lifetime", "weights"])]
+    #[arg(conflicts_with_all = ["file", "quantity", "column", "preset", "select", "steps", "plot", "unit", "lifetime", "weights"])]
     pub(crate) series: Option<SeriesName>,
     /// Read only the rows of this quantity, such as rtt, if the input has several quantities.
     #[arg(long, value_name = "Q")]

@@ -18,7 +18,7 @@ pub(super) struct PingReply {
 /// Puts the replies of `ping` in the order of their sequence numbers, and counts the numbers that
 /// are missing.
 ///
-/// A number is lost once a number [`REORDERED_MAX`] higher was seen, or when the output ends.
+/// A number is lost once a number [`REORDERED_MAX`] higher was answered, or when the output ends.
 /// Duplicates, and replies to numbers that count as lost, are ignored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PingLog {
@@ -29,6 +29,10 @@ pub(super) struct PingLog {
     first: u64,
     /// The number after the highest one that was seen.
     seen: u64,
+    /// The number after the highest one that was answered.
+    replied: u64,
+    /// Whether the run began with its header, so that `first` is the number of its first probe.
+    has_header: bool,
     /// Number of probes of the earlier runs.
     earlier: u64,
     /// Replies that came before the reply to an earlier number.
@@ -50,7 +54,8 @@ impl PingLog {
             // BSD and BusyBox count from 0. Their heads have a colon after the address.
             let first = u64::from(!text.contains("): ") && !text.starts_with("PING6"));
             self.earlier += self.next.unwrap_or(0) - self.first;
-            (self.next, self.first, self.seen) = (Some(first), first, first);
+            (self.next, self.first, self.seen, self.replied) = (Some(first), first, first, first);
+            self.has_header = true;
         } else if let Some((_, reply)) = text.split_once(" bytes from ") {
             self.reply(time_s, reply)?;
         } else if let Some((_, number)) = text.split_once("icmp_seq") {
@@ -62,7 +67,8 @@ impl PingLog {
         } else if let Some((count, _)) = text.split_once(" packets transmitted") {
             self.end_of_run(count.parse().unwrap_or(0));
         }
-        self.settle(self.seen.saturating_sub(REORDERED_MAX));
+        let end = self.replied.saturating_sub(REORDERED_MAX);
+        self.settle(end.max(self.seen.saturating_sub(u64::from(LATE_MAX))));
         Some(())
     }
 
@@ -94,6 +100,7 @@ impl PingLog {
         }
         let is_duplicate = text.contains("DUP!");
         if let (Some(number), false) = (self.see(leading_number(number)?), is_duplicate) {
+            self.replied = self.replied.max(number + 1);
             let index = self.earlier + number - self.first;
             self.held.entry(number).or_insert(PingReply { time_s, index, rtt_ms, lost: 0 });
         }
@@ -104,8 +111,9 @@ impl PingLog {
     /// decided before.
     fn see(&mut self, number: u16) -> Option<u64> {
         let next = *self.next.get_or_insert_with(|| {
-            (self.first, self.seen) = (u64::from(number), u64::from(number));
-            self.first
+            let first = u64::from(number);
+            (self.first, self.seen, self.replied) = (first, first, first);
+            first
         });
         let behind = (next as u16).wrapping_sub(number);
         if (1..=LATE_MAX).contains(&behind) {
@@ -119,7 +127,7 @@ impl PingLog {
     /// Learns from the statistics at the end how many probes were sent.
     fn end_of_run(&mut self, count: u64) {
         let end = self.first.saturating_add(count);
-        if self.next.is_some() && (self.seen..=self.seen + u64::from(u16::MAX)).contains(&end) {
+        if self.has_header && (self.seen..=self.seen + u64::from(u16::MAX)).contains(&end) {
             self.seen = end;
         }
         self.settle(self.seen);
@@ -253,6 +261,22 @@ mod tests {
         let run = "PING a (192.0.2.1) 56(84) bytes of data.\n".to_owned() + &replies(&[1, 2]);
         let indices: Vec<u64> = read(&run.repeat(2)).0.iter().map(|reply| reply.0).collect();
         assert_eq!(indices, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn late_replies_after_no_answer_yet_are_no_losses() {
+        let mut text = replies(&[1]);
+        for number in 2..8 {
+            text += &format!("no answer yet for icmp_seq={number}\n");
+        }
+        text += &replies(&[2, 3, 4, 5, 6, 7]);
+        assert_eq!(read(&text).0.len(), 7);
+    }
+
+    #[test]
+    fn the_end_of_a_log_has_no_losses_before_its_first_line() {
+        let text = replies(&[9908, 9909, 9910]) + "9910 packets transmitted, 9910 received, 0% packet loss\n";
+        assert_eq!((read(&text).0.len(), read(&text).1), (3, 0));
     }
 
     #[test]
