@@ -147,6 +147,9 @@ impl Summary {
     }
 }
 
+/// Gain of the moving averages: that of the smoothed round-trip time (RFC 6298 §2).
+pub(crate) const EWMA_GAIN: f64 = 0.125;
+
 #[cfg(test)]
 mod tests {
     use super::*;

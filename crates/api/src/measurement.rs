@@ -212,8 +212,8 @@ pub struct HorizonForecast {
     /// Quantiles that were requested and are calibrated, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quantiles: Vec<Quantile>,
-    /// Probability that the measurement at the horizon gives a value, 0 to 1; `None` = every
-    /// measurement so far gave a value.
+    /// Probability that the measurement at the horizon gives a value, 0 to 1; `None` = no
+    /// measurement failed so far, or the period of the series is not known yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub availability: Option<f64>,
 }

@@ -8,7 +8,8 @@ use barograph_forecast::Horizon;
 use crate::client::{Client, StationArgs};
 use crate::exit::{self, Failure, print_line};
 use crate::peers::utc;
-use crate::series::{SeriesName, now_s, outcome};
+use crate::probe::now_s;
+use crate::series::{SeriesName, outcome};
 
 /// Arguments of `barograph history`.
 #[derive(clap::Args)]
@@ -95,9 +96,12 @@ fn records(args: &Args, client: &Client) -> Result<Vec<Record<'static>>, Failure
         let limit = (args.limit - records.len() as u64).min(PAGE);
         let page = client.get(&format!("/v1/history?{range}&limit={limit}{after}"));
         let page: HistoryPage<'static> = page.map_err(|error| series.failure(client, error))?.read();
+        let is_empty = page.records.is_empty();
         records.extend(page.records);
         match page.next {
-            Some(next) if (records.len() as u64) < args.limit => after = format!("&after={next}"),
+            Some(next) if !is_empty && (records.len() as u64) < args.limit => {
+                after = format!("&after={next}")
+            }
             _ => break,
         }
     }

@@ -320,7 +320,7 @@ fn scaled(value: f64, unit: &str) -> String {
 
 /// Seconds since 1970. A clock before 1970 gives 0 and no error, because the measured values are
 /// still right.
-fn now_s() -> f64 {
+pub(crate) fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 

@@ -1,7 +1,6 @@
 //! `barograph series`: the series of a station; and the name of one series on the command line.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use barograph_api::{Forecasts, Record, SeriesList, SeriesSummary};
 use barograph_probe::percent;
@@ -11,6 +10,7 @@ use barograph_study::units::{
 
 use crate::client::{Client, RequestError, StationArgs, printable};
 use crate::exit::{self, Failure, print_line};
+use crate::probe::now_s;
 
 /// Arguments of `barograph series`.
 #[derive(clap::Args)]
@@ -102,11 +102,6 @@ pub(crate) fn value(unit: &str, number: f64) -> String {
     }
 }
 
-/// Seconds since 1970-01-01 UTC.
-pub(crate) fn now_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
-}
-
 /// Source, target and quantity of one series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeriesName {
@@ -179,27 +174,11 @@ fn name(series: &SeriesSummary<'_>) -> String {
     format!("{}/{}/{}", series.source, series.target, series.quantity)
 }
 
-/// The names that need the fewest changes of a character to become `wanted`, at most
-/// [`NEAREST_MAX`].
+/// The names that need the fewest changes of a character to become `wanted`.
 fn nearest(wanted: &str, mut names: Vec<String>) -> Vec<String> {
-    names.sort_by_cached_key(|name| edits(wanted, name));
+    names.sort_by_cached_key(|name| strsim::levenshtein(wanted, name));
     names.truncate(NEAREST_MAX);
     names.iter().map(|name| printable(name)).collect()
-}
-
-/// Number of characters to insert, delete or replace to turn `a` into `b` (Levenshtein distance).
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Number of names in an error: enough for a wrong word in any of the three parts.
@@ -227,8 +206,6 @@ mod tests {
 
     #[test]
     fn the_nearest_names_come_first() {
-        assert_eq!(edits("kitten", "sitting"), 3);
-        assert_eq!((edits("", "abc"), edits("abc", ""), edits("abc", "abc")), (3, 3, 0));
         let names =
             ["here/south/loss", "here/north/rtt", "there/south/rtt", "here/south/rtt"].map(String::from);
         let found = nearest("here/suoth/rtt", names.to_vec());

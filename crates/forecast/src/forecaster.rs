@@ -154,8 +154,8 @@ impl Forecaster {
     /// `None` until enough forecasts of the horizon were scored, about two horizons after the first
     /// value, and for a level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE). If no value so far was
     /// below 0, the lower end is not below 0 either. Beyond the longest kept horizon, the interval
-    /// is extrapolated ([`HorizonBasis::Beyond`](crate::HorizonBasis::Beyond)) and holds fewer
-    /// values than its level.
+    /// is extrapolated ([`HorizonBasis::Beyond`](crate::HorizonBasis::Beyond)), and its coverage
+    /// differs from series to series.
     #[must_use]
     pub fn interval_over(&self, horizon: Horizon, of: HorizonOf, level: f64) -> Option<Interval> {
         self.reading(horizon, of, UsableRungs::CalibratedOrOwn)?.interval(level)

@@ -192,3 +192,23 @@ pub(crate) fn message(text: &str) -> String {
 /// Maximum number of characters of a message. Even if every character is escaped as six bytes, the
 /// message is smaller than the archive's limit of 4 KiB.
 const MESSAGE_CHARACTERS_MAX: usize = 400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goodput_includes_slow_start_if_its_detail_has_only_a_size() {
+        for (detail, expected) in [
+            (r#"{"bytes":1048576}"#, Some(1_048_576)),
+            (r#"{"bytes":1048576,"startup_s":0.4}"#, None),
+            (r#"{"bytes":1048576,"with":"iperf3"}"#, None),
+            (r#"{"bytes":0}"#, None),
+            (r#"{"n":1}"#, None),
+            (r#""bytes""#, None),
+            ("", None),
+        ] {
+            assert_eq!(slow_start_bytes(detail), expected, "{detail}");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use barograph_study::input::Sample;
 
 use super::score::{Issued, LEVEL, SHARES};
 use crate::error_window::ErrorWindow;
-use crate::stats::{Rank, mean, quantile, sorted};
+use crate::stats::{EWMA_GAIN, Rank, mean, quantile, sorted};
 
 /// Point forecasts for squared and for absolute error, after each value.
 pub(super) type Points = Vec<[f64; 2]>;
@@ -79,17 +79,15 @@ pub(super) fn last_values(values: &[f64]) -> Points {
     values.iter().map(|value| [*value; 2]).collect()
 }
 
-/// Exponentially weighted moving average with the gain of RFC 6298's smoothed round-trip time.
+/// Exponentially weighted moving average.
 pub(super) fn moving_average(values: &[f64]) -> Points {
     let mut level = values.first().copied().unwrap_or(0.0);
     let learn = |value: &f64| {
-        level += GAIN * (value - level);
+        level += EWMA_GAIN * (value - level);
         [level; 2]
     };
     values.iter().map(learn).collect()
 }
-
-const GAIN: f64 = 0.125;
 
 /// The two-level rule of NWS 2.x on the means of blocks of `steps` values; the mean so far before
 /// the first block.

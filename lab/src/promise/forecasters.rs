@@ -4,6 +4,7 @@ use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig, H
 use barograph_study::input::Sample;
 
 use crate::error_window::ErrorWindow;
+use crate::stats::EWMA_GAIN;
 
 /// Intended share of times inside the promised interval.
 pub(super) const LEVEL: f64 = 0.9;
@@ -119,7 +120,7 @@ impl Rates {
         let after = |(index, sample): (usize, &Sample)| {
             let first_s = samples[0].time_s;
             moved += sample.value * (sample.time_s - samples[index.saturating_sub(1)].time_s);
-            level += GAIN * (sample.value - level);
+            level += EWMA_GAIN * (sample.value - level);
             let rate = match self {
                 Self::Last => sample.value,
                 Self::AverageSinceStart if sample.time_s == first_s => sample.value,
@@ -131,9 +132,6 @@ impl Rates {
         samples.iter().enumerate().map(after).collect()
     }
 }
-
-/// Gain of RFC 6298's smoothed round-trip time.
-const GAIN: f64 = 0.125;
 
 /// Least rate: 1 kbit/s. After a value of 0, a rate of 0 would promise no time at all.
 const RATE_MIN: f64 = 1e-3;

@@ -45,11 +45,7 @@ impl From<ForecastTarget> for HorizonAnswer {
             Horizon::Steps(steps) => Length::Steps(steps),
             Horizon::Seconds(seconds) => Length::Seconds(seconds),
         };
-        let of = match target.of {
-            HorizonOf::Mean => "mean",
-            HorizonOf::Value => "value",
-        };
-        Self { length, of }
+        Self { length, of: target.of.name() }
     }
 }
 

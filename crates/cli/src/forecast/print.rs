@@ -151,11 +151,7 @@ impl Ahead {
             target: target.into(),
             title: title(target),
             scored: mean.map_or(0, |mean| mean.scored),
-            basis: mean.map(|mean| match mean.basis {
-                HorizonBasis::Own => "own",
-                HorizonBasis::Between { .. } => "between",
-                HorizonBasis::Beyond { .. } => "beyond",
-            }),
+            basis: mean.map(|mean| mean.basis.name()),
             mean: mean.map(Next::from),
             median: median.map(Next::from),
             ends: forecaster.interval_over(horizon, of, level).into(),

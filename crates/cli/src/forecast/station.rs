@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use barograph_api::{ForecastList, Forecasts, HorizonForecast};
 use barograph_forecast::{Horizon, HorizonOf, SCORED_MIN_FOR_INTERVAL};
+use barograph_station::series::HORIZONS_S;
 use barograph_study::ForecastTarget;
 use barograph_study::units::{format_age, format_share};
 
 use super::Args;
-use super::horizon::OfName;
 use super::number::Short;
 use super::rows::Ends;
 use super::summary;
@@ -35,12 +35,11 @@ fn path(args: &Args, series: &SeriesName) -> String {
     let horizons = match args.horizon {
         Some(Horizon::Steps(1)) => NEXT.to_string(),
         Some(horizon) => format!("{NEXT},{horizon}"),
-        None => format!("{NEXT},{}", USUAL.map(|seconds| Horizon::Seconds(seconds).to_string()).join(",")),
+        None => {
+            format!("{NEXT},{}", HORIZONS_S.map(|seconds| Horizon::Seconds(seconds).to_string()).join(","))
+        }
     };
-    let of = match args.of {
-        OfName::Mean => "mean",
-        OfName::Value => "value",
-    };
+    let of = HorizonOf::from(args.of).name();
     let quantiles =
         args.quantiles.as_ref().map_or(String::new(), |shares| format!("&quantile={}", shares.query()));
     format!("/v1/forecast?{}&level={}&horizon={horizons}&of={of}{quantiles}", series.query(), args.level())
@@ -49,7 +48,6 @@ fn path(args: &Args, series: &SeriesName) -> String {
 /// The answer as text: the summary, the series, and a table of the horizons. If no horizon was
 /// requested, the summary has the longest one with errors of its own.
 fn text(forecasts: &Forecasts<'_>, is_requested: bool) -> String {
-    // A station of an earlier version sends no horizons.
     let ahead = forecasts.horizons.get(1..).unwrap_or_default();
     let scale = Scale::of(&forecasts.unit, forecasts.median.value);
     let ends = (forecasts.lower, forecasts.upper);
@@ -143,7 +141,7 @@ fn table(forecasts: &Forecasts<'_>) -> String {
 fn basis(one: &HorizonForecast) -> String {
     match (one.basis.as_deref(), &one.from_steps[..]) {
         (Some("between"), [shorter, longer]) => format!("between {shorter:.0} and {longer:.0} values"),
-        (Some("beyond"), [longest]) => format!("that of {longest:.0} values"),
+        (Some("beyond"), [longest]) => format!("beyond {longest:.0} values"),
         (basis, _) => printable(basis.unwrap_or("-")),
     }
 }
@@ -192,8 +190,6 @@ impl Scale {
 
 /// Horizon of the next value.
 const NEXT: Horizon = Horizon::Steps(1);
-/// Horizons (s) of a request without `--horizon`, the shortest first; a station keeps them.
-const USUAL: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +222,7 @@ here → south, rtt: 1400 values, the newest 12 s ago
 HORIZON";
         assert!(shown.starts_with(expected), "{shown}");
         assert_eq!(shown.lines().count(), 8, "{shown}");
-        assert!(shown.lines().last().is_some_and(|line| line.ends_with("that of 90 values")), "{shown}");
+        assert!(shown.lines().last().is_some_and(|line| line.ends_with("beyond 90 values")), "{shown}");
     }
 
     #[test]

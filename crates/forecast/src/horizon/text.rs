@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::Horizon;
+use super::{Horizon, HorizonBasis, HorizonOf};
 
 /// A number of values, such as `30`, or a time in seconds, such as `600s`; the text parses to the
 /// same horizon.
@@ -37,6 +37,29 @@ impl FromStr for Horizon {
             None => Self::Steps(text.parse().map_err(|_| ParseHorizonError)?),
         };
         horizon.checked().map_err(|_| ParseHorizonError)
+    }
+}
+
+impl HorizonOf {
+    /// The word for this in requests, answers and arguments: `mean` or `value`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Value => "value",
+        }
+    }
+}
+
+impl HorizonBasis {
+    /// The word for this in answers: `own`, `between` or `beyond`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Between { .. } => "between",
+            Self::Beyond { .. } => "beyond",
+        }
     }
 }
 

@@ -75,7 +75,7 @@ fn most_hosts(members: &MeshMembers, to: &str) -> usize {
     to.split(',').map(|word| hosts(word).max(1)).sum()
 }
 
-/// Makes the text of the response. This takes some microseconds for each host.
+/// Makes the text of the response. This takes some tens of microseconds for each host.
 fn text(
     shared: &ApiState,
     members: &MeshMembers,
@@ -254,8 +254,8 @@ const COMPOSED: &str = "composed";
 /// stores it exactly.
 const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
-/// Number of hosts that are ranked in well under a millisecond. A request with more hosts waits for
-/// a permit, like other heavy reads.
+/// Number of hosts that are ranked in about a millisecond. A request with more hosts waits for a
+/// permit, like other heavy reads.
 const HOSTS_FEW: usize = 16;
 /// Maximum number of hosts in one request. It equals the maximum number of peers of a station.
 const HOSTS_MAX: usize = crate::mesh::PEERS_MAX;

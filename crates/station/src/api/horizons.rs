@@ -98,16 +98,13 @@ impl HorizonRequest {
         HorizonForecast {
             steps,
             seconds,
-            of: match self.of {
-                HorizonOf::Mean => "mean".into(),
-                HorizonOf::Value => "value".into(),
-            },
+            of: self.of.name().into(),
             scored: median.map_or(0, |median| median.scored),
             mean: mean.as_ref().map(json::forecast_over),
             median: median.as_ref().map(json::forecast_over),
             lower: ends.map(|(lower, _)| lower),
             upper: ends.map(|(_, upper)| upper),
-            basis: median.map(|median| word(median.basis).into()),
+            basis: median.map(|median| median.basis.name().into()),
             from_steps: median.map_or(Vec::new(), |median| from_steps(median.basis)),
             quantiles: self.quantiles(|share| state.quantile_over(horizon, self.of, share)),
             availability: state.availability_over(horizon),
@@ -134,14 +131,6 @@ impl HorizonRequest {
             .iter()
             .filter_map(|share| Some(Quantile { share: *share, value: quantile(*share)? }))
             .collect()
-    }
-}
-
-fn word(basis: HorizonBasis) -> &'static str {
-    match basis {
-        HorizonBasis::Own => "own",
-        HorizonBasis::Between { .. } => "between",
-        HorizonBasis::Beyond { .. } => "beyond",
     }
 }
 

@@ -35,11 +35,17 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ApiRefusal> {
 /// Parses the query of `uri` as [`query`] does. If one of the parameters `lists` is repeated, its
 /// values are joined with commas: `key=a&key=b` is `key=a,b`.
 pub(super) fn query_with_lists<T: DeserializeOwned>(uri: &Uri, lists: &[&str]) -> Result<T, ApiRefusal> {
-    let mut parameters: Vec<(&str, String)> = Vec::new();
+    // The lists come first, so that their search does not depend on the number of parameters.
+    let (mut parameters, mut listed): (Vec<(&str, String)>, usize) = (Vec::new(), 0);
     for parameter in uri.query().unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
         let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        match parameters.iter_mut().find(|(known, _)| *known == key && lists.contains(&key)) {
+        let is_list = lists.contains(&key);
+        match parameters[..listed].iter_mut().find(|(known, _)| is_list && *known == key) {
             Some((_, values)) => *values += &format!(",{value}"),
+            None if is_list => {
+                parameters.insert(listed, (key, value.into()));
+                listed += 1;
+            }
             None => parameters.push((key, value.into())),
         }
     }

@@ -2,9 +2,9 @@
 //! composed paths (docs/spec/best.md).
 //!
 //! Pure: [`PathForecasts`] provides the forecasts of pairs, [`MeshMembers`] the members. Each
-//! candidate needs three look-ups, and some more for the goodput over the time of the transfer. If
-//! the path to a candidate is composed, the forecasts of the legs are looked up instead. Each leg
-//! is looked up once for all candidates.
+//! candidate needs a look-up for each quantity, and one for the goodput over each time that the
+//! transfer may take. If the path to a candidate is composed, the forecasts of the legs are looked
+//! up instead. Each leg is looked up once for all candidates.
 
 mod members;
 mod models;

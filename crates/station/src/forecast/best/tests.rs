@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use barograph_forecast::{Outcome, Quantity, SeriesId};
 
 use super::*;
-use crate::forecast::series::{Measurement, SeriesTable};
+use crate::forecast::series::{Measurement, RATE_MAX_BIT_S, SeriesTable};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -517,4 +517,48 @@ fn a_goodput_with_few_values_is_a_guess_that_widens_with_its_age() {
     let found = best(&request, &MeshMembers::default(), &models, &pairs).ranked.remove(0);
     assert!(found.rtt.is_calibrated && !found.goodput.unwrap().is_calibrated);
     assert!(found.time_s.upper > 3.0 * found.time_s.value, "a factor of two: {:?}", found.time_s);
+}
+
+fn rate(forecast: PathForecast) -> PathEstimate {
+    match forecast {
+        PathForecast::Fresh(path, _) => path.forecast,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tests_that_did_not_fill_a_path_bound_its_legs_but_not_its_transfers() {
+    let (from, far) = (name("h"), name("far"));
+    let few = Mutex::new(SeriesTable::new(10));
+    for second in 0..100 {
+        crate::sync::lock(&few).observe(&measured("h", "far", &Quantity::RTT, 10 * second, 0.16));
+    }
+    let mut test = measured("h", "far", &Quantity::GOODPUT, 990, 9e6);
+    test.detail = r#"{"bytes":1048576}"#.into();
+    crate::sync::lock(&few).observe(&test);
+    for (series_table, now_unix_ns) in
+        [(simulated(Some(1 << 20)), SIMULATED_NS + 5_000_000_000), (few, 1_000_000_000_000)]
+    {
+        let pairs = Pairs::new(&series_table, now_unix_ns, std::time::Duration::ZERO);
+        let leg = rate(pairs.path_forecast(&from, &far, ComposedQuantity::Goodput));
+        assert!(leg.upper < 100.0 * leg.value, "{leg:?}");
+        assert_eq!(rate(pairs.goodput_over(&from, &far, 10.0)).upper, RATE_MAX_BIT_S);
+    }
+}
+
+#[test]
+fn the_low_rate_of_an_old_volatile_goodput_falls_with_its_age() {
+    let mut series_table = SeriesTable::new(1);
+    for n in 0..200_i64 {
+        let rate_bit_s = 4e7 + 1e6 * (n * 7919 % 101) as f64;
+        series_table.observe(&measured("h", "x", &Quantity::GOODPUT, 300 * n, rate_bit_s));
+    }
+    let series_table = Mutex::new(series_table);
+    let lower = |age_s: i64| {
+        let now_unix_ns = (300 * 199 + age_s) * 1_000_000_000;
+        let pairs = Pairs::new(&series_table, now_unix_ns, std::time::Duration::ZERO);
+        rate(pairs.goodput_over(&name("h"), &name("x"), 1.0)).lower
+    };
+    let [hour, day, month] = [3600, 86_400, 30 * 86_400].map(lower);
+    assert!(month < 0.8 * day && day < 0.8 * hour, "{hour} {day} {month}");
 }
