@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::fields::Delimiter;
 use super::plain::TimedValue;
-use super::times::{TimeUnit, iso_seconds};
+use super::times::{TimeUnit, is_compact_date, is_date, iso_seconds};
 use super::{InputError, excerpt, listed};
 
 /// The details of a measurement, if its line has them.
@@ -138,13 +138,15 @@ impl Header {
             return Ok(Some((at, TimeUnit::SECOND)));
         }
         let mut others = (0..self.names.len()).filter(|at| Some(*at) != self.value);
-        let named = others.clone().find_map(|at| Some((at, TimeUnit::of_name(&self.names[at])?)));
-        let Some((at, unit)) = named else {
+        // A date beside a time is only a part of it.
+        let mut named = others.clone().filter(|at| TimeUnit::of_name(&self.names[*at]).is_some());
+        let at = named.clone().find(|at| !is_date(fields[*at])).or_else(|| named.next());
+        let Some((at, unit)) = at.and_then(|at| Some((at, TimeUnit::of_name(&self.names[at])?))) else {
             let iso = others.find(|at| iso_seconds(fields[*at]).is_some());
             return Ok(iso.map(|at| (at, TimeUnit::UNKNOWN)));
         };
         let mut first = unit;
-        if first.seconds(fields[at]).is_none() {
+        if first.seconds(fields[at]).is_none() || self.names[at] == "date" && is_compact_date(fields[at]) {
             let (column, found) = (excerpt(&self.names[at]), excerpt(fields[at]));
             return Err(InputError::NoTime { line, column, found });
         }

@@ -50,11 +50,9 @@ impl PingLog {
     pub(super) fn learn(&mut self, text: &str) -> Option<()> {
         let (time_s, text) = stamped(text);
         if is_header(text) {
-            self.finish();
             // BSD and BusyBox count from 0. Their heads have a colon after the address.
             let first = u64::from(!text.contains("): ") && !text.starts_with("PING6"));
-            self.earlier += self.next.unwrap_or(0) - self.first;
-            (self.next, self.first, self.seen, self.replied) = (Some(first), first, first, first);
+            self.begin_run(first);
             self.has_header = true;
         } else if let Some((_, reply)) = text.split_once(" bytes from ") {
             self.reply(time_s, reply)?;
@@ -70,6 +68,12 @@ impl PingLog {
         let end = self.replied.saturating_sub(REORDERED_MAX);
         self.settle(end.max(self.seen.saturating_sub(u64::from(LATE_MAX))));
         Some(())
+    }
+
+    fn begin_run(&mut self, first: u64) {
+        self.finish();
+        self.earlier += self.next.unwrap_or(0) - self.first;
+        (self.next, self.first, self.seen, self.replied) = (Some(first), first, first, first);
     }
 
     /// The next reply in the order of sequence numbers, if it is known.
@@ -99,12 +103,24 @@ impl PingLog {
             return None;
         }
         let is_duplicate = text.contains("DUP!");
-        if let (Some(number), false) = (self.see(leading_number(number)?), is_duplicate) {
+        let number = leading_number(number)?;
+        if !is_duplicate && self.is_first_again(number) {
+            self.begin_run(self.first);
+        }
+        if let (Some(number), false) = (self.see(number), is_duplicate) {
             self.replied = self.replied.max(number + 1);
             let index = self.earlier + number - self.first;
             self.held.entry(number).or_insert(PingReply { time_s, index, rtt_ms, lost: 0 });
         }
         Some(())
+    }
+
+    /// Whether the first number of the run was answered before, so that another run begins. Its
+    /// header may be missing, for example after `grep`.
+    fn is_first_again(&self, number: u16) -> bool {
+        let Some(next) = self.next.filter(|_| u64::from(number) == self.first) else { return false };
+        let behind = (next as u16).wrapping_sub(number);
+        (1..=LATE_MAX).contains(&behind) || self.held.contains_key(&self.first)
     }
 
     /// Notes that a sequence number was used. Returns the number without its wrap; `None` if it was
@@ -152,6 +168,14 @@ pub(super) fn is_ping(text: &str) -> bool {
     let (_, text) = stamped(text);
     let is_reply = |(size, reply): (&str, &str)| size.parse::<u32>().is_ok() && reply.contains("seq=");
     is_header(text) || text.split_once(" bytes from ").is_some_and(is_reply)
+}
+
+/// The host that a header names; `None` for other lines.
+pub(super) fn target(text: &str) -> Option<String> {
+    let (_, text) = stamped(text);
+    let mut words = text.split_whitespace();
+    let name = if text.starts_with("PING6(") { words.next_back() } else { words.nth(1) };
+    name.filter(|_| is_header(text)).map(str::to_owned)
 }
 
 fn is_header(text: &str) -> bool {
@@ -261,6 +285,13 @@ mod tests {
         let run = "PING a (192.0.2.1) 56(84) bytes of data.\n".to_owned() + &replies(&[1, 2]);
         let indices: Vec<u64> = read(&run.repeat(2)).0.iter().map(|reply| reply.0).collect();
         assert_eq!(indices, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_run_without_its_header_begins_at_the_first_number() {
+        let indices = |text: &str| read(text).0.iter().map(|reply| reply.0).collect::<Vec<_>>();
+        assert_eq!(indices(&replies(&[1, 1, 1])), [0, 1, 2]);
+        assert_eq!(indices(&replies(&[1, 2, 4, 1, 2])), [0, 1, 3, 4, 5]);
     }
 
     #[test]

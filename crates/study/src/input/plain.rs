@@ -11,7 +11,6 @@ use super::{Format, InputError, excerpt};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plain {
     delimiter: Delimiter,
-    unit: TimeUnit,
 }
 
 /// Time in seconds and value of a line; the time is `None` in a format without times.
@@ -22,16 +21,16 @@ pub(super) type Numbers = Result<TimedValue, InputError>;
 
 impl Plain {
     /// Lines below a header that names only `time_s` and `value`, or only `value`.
-    pub(super) const BELOW_HEADER: Self = Self { delimiter: Delimiter::Comma, unit: TimeUnit::SECOND };
+    pub(super) const BELOW_HEADER: Self = Self { delimiter: Delimiter::Comma };
 
     /// Lines like this one, the first.
     pub(super) fn of_line(text: &str) -> Self {
-        Self { delimiter: Delimiter::of_line(text), unit: TimeUnit::UNKNOWN }
+        Self { delimiter: Delimiter::of_line(text) }
     }
 
     /// Format and numbers of a line of data; `format` is that of the lines before.
     pub(super) fn parse(
-        &mut self,
+        self,
         text: &str,
         format: Option<Format>,
         line: u64,
@@ -51,7 +50,9 @@ impl Plain {
             _ if !is_same => Err(unexpected()),
             Format::Csv => {
                 let mut fields = self.delimiter.split(text);
-                let time_s = fields.next().and_then(|field| self.unit.seconds(field));
+                // Numbers are seconds: no name tells another unit.
+                let mut unit = TimeUnit::SECOND;
+                let time_s = fields.next().and_then(|field| unit.seconds(field));
                 let value = fields.next().and_then(|field| field.parse().ok());
                 match (time_s, value, fields.next()) {
                     (Some(time_s), Some(value), None) => Ok((Format::Csv, Ok((Some(time_s), value)))),

@@ -27,6 +27,17 @@ impl SeriesCheck {
         detail.quantity.as_ref().zip(self.wanted.as_ref()).is_none_or(|(named, wanted)| named == wanted)
     }
 
+    /// Whether a failure is of this series: it names nothing else than the wanted quantity, or else
+    /// that of the values so far, and their source and target.
+    pub(super) fn is_same(&self, detail: &MeasurementDetail) -> bool {
+        let agree = |known: Option<&String>, named: &Option<String>| {
+            known.zip(named.as_ref()).is_none_or(|(known, named)| known == named)
+        };
+        agree(self.wanted.as_ref().or(self.quantity.as_ref()), &detail.quantity)
+            && agree(self.source.as_ref(), &detail.source)
+            && agree(self.target.as_ref(), &detail.target)
+    }
+
     /// Whether a line is of this series; false if the line is of a quantity other than the wanted
     /// quantity.
     ///

@@ -60,6 +60,19 @@ pub(super) fn iso_seconds(text: &str) -> Option<f64> {
     Some(time.unix_timestamp() as f64 + f64::from(time.nanosecond()) * 1e-9)
 }
 
+/// Whether a text is a date without a time of day.
+pub(super) fn is_date(text: &str) -> bool {
+    text.len() == DATE_BYTES && iso_seconds(text).is_some()
+}
+
+/// Whether a text may be a date without separators, such as 20260501, and no number of seconds.
+pub(super) fn is_compact_date(text: &str) -> bool {
+    text.len() == DATE_BYTES - 2 && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Length of `2026-05-01`.
+const DATE_BYTES: usize = 10;
+
 /// Names of columns with times; each may end in `_s`, `_ms`, `_us` or `_ns`.
 const NAMES: [&str; 11] = [
     "time",
