@@ -58,7 +58,7 @@ pub use engine::{
 pub use measurement::{
     AgedForecast, Forecast, ForecastList, Forecasts, HistoryPage, HorizonForecast, Latency, LatencyList,
     LatestPage, Measurements, MissedEvents, NewRecord, Quantile, RecentPoints, Record, SeriesList,
-    SeriesPoint, SeriesSummary, StoredCount, StreamEvent,
+    SeriesPoint, SeriesSummary, StoredCount, StreamEvent, TransferForecast,
 };
 pub use members::{Invitation, Member, MemberList, NewInvitation};
 pub use mesh::{Directory, DroppedAddress, Mesh, Peer, PeerChange, PeerCounts, PeerEvent, PeerList, Spool};

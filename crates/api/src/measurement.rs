@@ -153,6 +153,28 @@ pub struct Forecasts<'a> {
     /// Forecasts for the horizons that were requested, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub horizons: Vec<HorizonForecast>,
+    /// Time of a transfer in the direction of the series, as if it began at the time of the
+    /// response; `None` = the series has no goodputs, or no size was requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<TransferForecast>,
+}
+
+/// Time of a transfer of `bytes` over a new TCP connection.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TransferForecast {
+    /// Size of the transfer, in bytes.
+    pub bytes: u64,
+    /// Forecast of the time, in seconds; `None` = the path has no recent round-trip time, the
+    /// goodput has no forecast, or the transfer would take longer than a year.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<f64>,
+    /// Lower end of the interval of the time, at the level of the [`Forecasts`], in seconds; `None`
+    /// before ten forecasts of both goodput and round-trip time were scored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower: Option<f64>,
+    /// Upper end of the interval of the time, in seconds, at most a year; `None` as for `lower`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upper: Option<f64>,
 }
 
 /// Forecast of the value now, with an interval that widens with the age of the newest value.

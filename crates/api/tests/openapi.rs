@@ -90,6 +90,7 @@ fn shapes() -> BTreeMap<String, Object> {
         ("AgedForecast", of::<AgedForecast>()),
         ("HorizonForecast", of::<HorizonForecast>()),
         ("Quantile", of::<Quantile>()),
+        ("TransferForecast", of::<TransferForecast>()),
         ("SeriesList", of::<SeriesList>()),
         ("Latest", of::<LatestPage>()),
         ("History", of::<HistoryPage>()),

@@ -61,7 +61,7 @@ impl SeriesTableSamples {
         });
         let own: Vec<SeriesId> = names.into_iter().filter(|name| name.source == *host).collect();
         let mut ahead: BTreeMap<SeriesId, AheadSamples> = BTreeMap::new();
-        for_few_states(series_table, &own, |name, state| {
+        for_few_states(series_table, &own, |_, name, state| {
             ahead.insert(name.clone(), ahead_samples(state));
         });
         for (name, sample) in &mut series {

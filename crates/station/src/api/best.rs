@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::guard::RemoteEnd;
 use super::heavy::{self, ReadSource, run_blocking};
-use super::query::query;
+use super::query::{query, transfer_bytes};
 use super::{ApiRefusal, ApiState, ApiStateExtractor, json_text};
 use crate::forecast::best::{
     self, Age, Basis, BestRequest, MeshMembers, Models, Pairs, QuantityEstimate, RankedHost, Ranking,
@@ -39,9 +39,7 @@ pub(super) async fn best(
     uri: Uri,
 ) -> Result<Response, ApiRefusal> {
     let asked: BestQuery = query(&uri)?;
-    if !(1..=BYTES_MAX).contains(&asked.bytes) {
-        return Err(ApiRefusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {}", asked.bytes)));
-    }
+    transfer_bytes(asked.bytes)?;
     let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
     let (members, models) = shared.snapshot.latest().await;
     let (asked, from) = (Arc::new(asked), Arc::new(from));
@@ -249,10 +247,6 @@ fn part(part: &QuantityEstimate) -> QuantityForecast {
 /// Values of `basis` in the response.
 const MEASURED: &str = "measured";
 const COMPOSED: &str = "composed";
-
-/// Maximum number of bytes of the transfer: a petabyte takes 93 days at 1 Gbit/s, and an `f64`
-/// stores it exactly.
-const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
 /// Number of hosts that are ranked in about a millisecond. A request with more hosts waits for a
 /// permit, like other heavy reads.

@@ -153,6 +153,7 @@ fn forecasts<'a>(
         upper: ends.map(|(_, upper)| upper),
         now: None,
         horizons: Vec::new(),
+        transfer: None,
     }
 }
 

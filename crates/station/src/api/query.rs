@@ -80,6 +80,18 @@ pub(super) fn forecast_level(level: Option<f64>) -> Result<f64, ApiRefusal> {
     Ok(level)
 }
 
+/// Checks the size of a transfer (bytes).
+pub(super) fn transfer_bytes(bytes: u64) -> Result<u64, ApiRefusal> {
+    if !(1..=BYTES_MAX).contains(&bytes) {
+        return Err(ApiRefusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {bytes}")));
+    }
+    Ok(bytes)
+}
+
+/// Maximum number of bytes of a transfer: a petabyte takes 93 days at 1 Gbit/s, and an `f64` stores
+/// it exactly.
+const BYTES_MAX: u64 = 1_000_000_000_000_000;
+
 /// Filter for series: a selector, and optionally the hosts of a group. The source or the target
 /// must be one of these hosts.
 pub(super) struct SeriesSelection {

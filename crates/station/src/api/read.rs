@@ -203,6 +203,7 @@ struct ForecastQuery {
     horizon: Option<String>,
     of: Option<String>,
     quantile: Option<String>,
+    bytes: Option<u64>,
 }
 
 pub(super) async fn forecast(
@@ -213,8 +214,8 @@ pub(super) async fn forecast(
     let asked: ForecastQuery = query_with_lists(&uri, &["horizon", "quantile"])?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = forecast_level(asked.level)?;
-    let horizons =
-        HorizonRequest::parse(asked.horizon.as_deref(), asked.of.as_deref(), asked.quantile.as_deref())?;
+    let (horizon, of, quantile) = (asked.horizon.as_deref(), asked.of.as_deref(), asked.quantile.as_deref());
+    let horizons = HorizonRequest::parse(horizon, of, quantile, asked.bytes)?;
     let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
     if let Some(horizons) = horizons {
         return horizons.respond(&shared, &remote, selection, level).await;

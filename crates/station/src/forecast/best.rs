@@ -19,7 +19,7 @@ use barograph_mesh::{ComposedQuantity, HostCandidate, LegForecast, PathEstimate,
 
 pub(crate) use members::{MeshMember, MeshMembers};
 pub(crate) use models::Models;
-pub(crate) use pairs::Pairs;
+pub(crate) use pairs::{Pairs, is_goodput, series_transfer_time};
 
 /// Forecast of one quantity between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,8 +65,9 @@ pub(crate) trait PathForecasts {
     fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast;
 
     /// As [`PathForecasts::path_forecast`] of the goodput, for the mean over the next `horizon_s`
-    /// seconds.
-    fn goodput_over(&self, from: &Name, to: &Name, horizon_s: f64) -> PathForecast;
+    /// seconds; 0 = the next measurement. `rtt_s` is the round trip of the path (s). It turns
+    /// goodputs that include slow start into rates after it, also if it was composed.
+    fn goodput_over(&self, from: &Name, to: &Name, horizon_s: f64, rtt_s: f64) -> PathForecast;
 
     /// Releases locks. Call this function if no look-up follows soon.
     fn unlock(&self) {}
@@ -79,7 +80,7 @@ impl PathForecasts for NoForecasts {
         PathForecast::Missing
     }
 
-    fn goodput_over(&self, _: &Name, _: &Name, _: f64) -> PathForecast {
+    fn goodput_over(&self, _: &Name, _: &Name, _: f64, _: f64) -> PathForecast {
         PathForecast::Missing
     }
 }
@@ -208,9 +209,11 @@ impl RankingContext<'_> {
         // Compute the route once for all quantities, and only if a quantity has to be composed.
         let route = OnceCell::new();
         let via = || route.get_or_init(|| self.members.route(from, to)).as_deref();
-        let part = |what| self.quantity_estimate(from, to, what, via);
-        let rtt = part(ComposedQuantity::Rtt)?;
-        let goodput = match part(ComposedQuantity::Goodput) {
+        let part = |what, forecast| self.quantity_estimate(what, forecast, via);
+        let own = |what| self.forecasts.path_forecast(from, to, what);
+        let rtt = part(ComposedQuantity::Rtt, own(ComposedQuantity::Rtt))?;
+        let rate = self.forecasts.goodput_over(from, to, 0.0, rtt.estimate.value);
+        let goodput = match part(ComposedQuantity::Goodput, rate) {
             Ok(goodput) => Some(goodput),
             Err(_) if bytes <= INITIAL_WINDOW_BYTES => None,
             Err(reason) => {
@@ -223,7 +226,8 @@ impl RankingContext<'_> {
         if goodput.is_some() && time_s.is_none() {
             return Err(NO_TIME.into());
         }
-        Ok(HostEstimates { rtt, goodput, loss: part(ComposedQuantity::Loss).ok(), time_s })
+        let loss = part(ComposedQuantity::Loss, own(ComposedQuantity::Loss)).ok();
+        Ok(HostEstimates { rtt, goodput, loss, time_s })
     }
 
     /// Time of a transfer. A measured goodput is that of the time of the transfer.
@@ -243,7 +247,7 @@ impl RankingContext<'_> {
             if let Some((_, rate)) = known.borrow().iter().find(|(known_s, _)| *known_s == horizon_s) {
                 return *rate;
             }
-            let rate = match self.forecasts.goodput_over(from, to, horizon_s) {
+            let rate = match self.forecasts.goodput_over(from, to, horizon_s, rtt_s.value) {
                 PathForecast::Fresh(path, _) => Some(path.forecast),
                 PathForecast::Stale(_) | PathForecast::Missing => None,
             };
@@ -252,15 +256,13 @@ impl RankingContext<'_> {
         })
     }
 
-    /// Uses the measured forecast if this forecast is fresh; otherwise composes a forecast.
+    /// Uses the measured `forecast` if it is fresh; otherwise composes a forecast.
     fn quantity_estimate<'v>(
         &self,
-        from: &Name,
-        to: &Name,
         what: ComposedQuantity,
+        forecast: PathForecast,
         via: impl FnOnce() -> Option<&'v [Name]>,
     ) -> Result<QuantityEstimate, String> {
-        let forecast = self.forecasts.path_forecast(from, to, what);
         if let PathForecast::Fresh(path, age) = forecast {
             let is_calibrated = SCORED_MIN_FOR_INTERVAL < path.count;
             return Ok(QuantityEstimate {

@@ -5,6 +5,7 @@
 mod ahead;
 mod quota;
 mod ring;
+mod slow_start;
 mod state;
 
 use std::collections::BTreeMap;

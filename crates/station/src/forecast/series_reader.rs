@@ -13,16 +13,17 @@ use crate::sync::lock;
 pub(crate) fn for_each_state(
     series_table: &Mutex<SeriesTable>,
     series: &[SeriesId],
-    each: impl FnMut(&SeriesId, &SeriesState),
+    mut each: impl FnMut(&SeriesId, &SeriesState),
 ) {
-    for_each(series_table, series, STATES_PER_LOCK, each);
+    for_each(series_table, series, STATES_PER_LOCK, |_, series, state| each(series, state));
 }
 
-/// As [`for_each_state`], for an `each` that takes some hundred microseconds.
+/// As [`for_each_state`], for an `each` that takes some hundred microseconds. `each` may read
+/// further series of the table.
 pub(crate) fn for_few_states(
     series_table: &Mutex<SeriesTable>,
     series: &[SeriesId],
-    each: impl FnMut(&SeriesId, &SeriesState),
+    each: impl FnMut(&SeriesTable, &SeriesId, &SeriesState),
 ) {
     for_each(series_table, series, FEW_STATES_PER_LOCK, each);
 }
@@ -31,7 +32,7 @@ fn for_each(
     series_table: &Mutex<SeriesTable>,
     series: &[SeriesId],
     per_lock: usize,
-    mut each: impl FnMut(&SeriesId, &SeriesState),
+    mut each: impl FnMut(&SeriesTable, &SeriesId, &SeriesState),
 ) {
     for (at, some) in series.chunks(per_lock).enumerate() {
         if at > 0 {
@@ -41,7 +42,7 @@ fn for_each(
         let series_table = lock(series_table);
         for series in some {
             if let Some(state) = series_table.get(series) {
-                each(series, state);
+                each(&series_table, series, state);
             }
         }
     }

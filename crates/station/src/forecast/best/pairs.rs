@@ -1,5 +1,7 @@
 //! Forecasts of pairs of hosts, from a station's series table.
 
+mod transfer;
+
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -11,6 +13,8 @@ use barograph_probe::Plan;
 use super::{Age, PathForecast, PathForecasts};
 use crate::forecast::series::{RATE_MAX_BIT_S, SeriesState, SeriesTable};
 use crate::sync::lock;
+
+pub(crate) use transfer::{is_goodput, series_transfer_time};
 
 /// Access to the series table, which is locked for [`LOOKUPS_PER_LOCK`] look-ups at a time. If each
 /// look-up locked the series table, each look-up would wait for a battery that learns. If one lock
@@ -36,11 +40,11 @@ impl PathForecasts for Pairs<'_> {
     /// loss are the same from both ends, and the goodput from `from` to `to` is the `goodput_down`
     /// that `to` measures.
     fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast {
-        self.forecast_over(from, to, what, 0.0)
+        self.forecast_over((from, to), what, 0.0, None)
     }
 
-    fn goodput_over(&self, from: &Name, to: &Name, horizon_s: f64) -> PathForecast {
-        self.forecast_over(from, to, ComposedQuantity::Goodput, horizon_s)
+    fn goodput_over(&self, from: &Name, to: &Name, horizon_s: f64, rtt_s: f64) -> PathForecast {
+        self.forecast_over((from, to), ComposedQuantity::Goodput, horizon_s, Some(rtt_s))
     }
 
     fn unlock(&self) {
@@ -59,7 +63,7 @@ impl Pairs<'_> {
         self.look_up(&series, |state| {
             state.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns)?;
             let (what, now_unix_ns) = (ComposedQuantity::Rtt, self.now_unix_ns);
-            let context = ForecastContext { what, now_unix_ns, horizon_s: 0.0, slow_start: None };
+            let context = ForecastContext { what, now_unix_ns, horizon_s: 0.0, rtt_s: None };
             match context.path_forecast(state).0 {
                 PathForecast::Fresh(path, _) => Some(path.forecast),
                 PathForecast::Stale(_) | PathForecast::Missing => None,
@@ -78,17 +82,25 @@ impl Pairs<'_> {
         if self.look_up(&series, is_failed) == Some(true) { RttState::Failed } else { RttState::Unmeasured }
     }
 
-    fn forecast_over(&self, from: &Name, to: &Name, what: ComposedQuantity, horizon_s: f64) -> PathForecast {
+    /// `rtt_s` is the round trip of the path, if the caller knows it.
+    fn forecast_over(
+        &self,
+        (from, to): (&Name, &Name),
+        what: ComposedQuantity,
+        horizon_s: f64,
+        rtt_s: Option<f64>,
+    ) -> PathForecast {
         let (own, others) = match what {
             ComposedQuantity::Rtt => (Quantity::RTT, Quantity::RTT),
             ComposedQuantity::Goodput => (Quantity::GOODPUT, Quantity::GOODPUT_DOWN),
             ComposedQuantity::Loss => (Quantity::LOSS, Quantity::LOSS),
         };
-        let own = self.series((from, to, own), (from, to), what, horizon_s);
+        let context = ForecastContext { what, now_unix_ns: self.now_unix_ns, horizon_s, rtt_s };
+        let own = self.series((from, to, own), (from, to), context);
         if own.1 {
             return own.0;
         }
-        newer(own, self.series((to, from, others), (from, to), what, horizon_s))
+        newer(own, self.series((to, from, others), (from, to), context))
     }
 
     /// Forecast of one series for the path `(from, to)`.
@@ -96,20 +108,18 @@ impl Pairs<'_> {
         &self,
         (source, target, quantity): (&Name, &Name, Quantity),
         (from, to): (&Name, &Name),
-        what: ComposedQuantity,
-        horizon_s: f64,
+        context: ForecastContext,
     ) -> SeriesForecast {
         let series = SeriesId { source: source.clone(), target: target.clone(), quantity };
-        let bytes = match what {
-            ComposedQuantity::Goodput => self.look_up(&series, SeriesState::slow_start_bytes).flatten(),
-            ComposedQuantity::Rtt | ComposedQuantity::Loss => None,
-        };
-        // The round trip of the path turns the goodput into the rate after slow start.
-        let slow_start = bytes.and_then(|bytes| match self.path_forecast(from, to, ComposedQuantity::Rtt) {
-            PathForecast::Fresh(rtt, _) => Some((bytes, rtt.forecast.value)),
+        let needs_rtt = context.rtt_s.is_none()
+            && context.what == ComposedQuantity::Goodput
+            && self.look_up(&series, includes_slow_start) == Some(true);
+        let own_rtt_s = || match self.path_forecast(from, to, ComposedQuantity::Rtt) {
+            PathForecast::Fresh(rtt, _) => Some(rtt.forecast.value),
             PathForecast::Stale(_) | PathForecast::Missing => None,
-        });
-        let context = ForecastContext { what, now_unix_ns: self.now_unix_ns, horizon_s, slow_start };
+        };
+        let rtt_s = if needs_rtt { own_rtt_s() } else { context.rtt_s };
+        let context = ForecastContext { rtt_s, ..context };
         self.look_up(&series, |state| context.path_forecast(state)).unwrap_or(NOTHING)
     }
 
@@ -133,7 +143,7 @@ impl Pairs<'_> {
 
 /// The forecast that counts of those of both ends: a fresh one before a stale one, then the newer
 /// one.
-fn newer(own: SeriesForecast, others: SeriesForecast) -> PathForecast {
+pub(super) fn newer(own: SeriesForecast, others: SeriesForecast) -> PathForecast {
     use PathForecast::{Fresh, Missing, Stale};
     let is_newer = |a: Age, b: Age| b.distance_s() < a.distance_s();
     match (own.0, others.0) {
@@ -143,6 +153,11 @@ fn newer(own: SeriesForecast, others: SeriesForecast) -> PathForecast {
     }
 }
 
+/// Whether forecasts or the newest value of a series of goodputs include slow start.
+fn includes_slow_start(state: &SeriesState) -> bool {
+    state.slow_start_bytes().or(state.newest_slow_start_bytes()).is_some()
+}
+
 /// What a series is read for.
 #[derive(Clone, Copy, Debug)]
 struct ForecastContext {
@@ -150,28 +165,37 @@ struct ForecastContext {
     now_unix_ns: i64,
     /// The forecast is that of the mean over this time (s); 0 = the next value.
     horizon_s: f64,
-    /// Size of the tests (bytes) and round trip (s), if goodputs include slow start.
-    slow_start: Option<(u64, f64)>,
+    /// Round trip of the path (s), which turns goodputs that include slow start into rates after
+    /// it.
+    rtt_s: Option<f64>,
 }
 
 impl ForecastContext {
-    /// Forecast of a series for its path, and whether its newest value is recent.
-    fn path_forecast(&self, state: &SeriesState) -> SeriesForecast {
-        let Some(next) = state.forecasts_at(self.now_unix_ns) else { return NOTHING };
+    /// Age of the newest value, and whether that value is recent; `None` before the first value.
+    fn age(&self, state: &SeriesState) -> Option<(Age, bool)> {
+        let newest_unix_ns = state.forecasts()?.time_unix_ns;
         // A label can be ahead of now after a clock was set back. Such a value stays fresh as long
         // as a value with a label equally far in the past.
-        let age = Age::at(self.now_unix_ns, next.time_unix_ns, state.value_ahead_s());
-        let is_recent = age.distance_s() <= recent_s(state.period_s(), self.what);
-        // A goodput counts at every age that is known: its interval widens.
-        if !is_recent && (self.what != ComposedQuantity::Goodput || age.age_s.is_none()) {
+        let age = Age::at(self.now_unix_ns, newest_unix_ns, state.value_ahead_s());
+        Some((age, age.distance_s() <= recent_s(state.period_s(), self.what)))
+    }
+
+    /// Whether a value counts. A goodput counts at every age that is known: its interval widens.
+    fn counts(&self, age: Age, is_recent: bool) -> bool {
+        is_recent || self.what == ComposedQuantity::Goodput && age.age_s.is_some()
+    }
+
+    /// Forecast of a series for its path, and whether its newest value is recent.
+    fn path_forecast(&self, state: &SeriesState) -> SeriesForecast {
+        let Some((age, is_recent)) = self.age(state) else { return NOTHING };
+        if !self.counts(age, is_recent) {
             return (PathForecast::Stale(age), false);
         }
         let path = match self.what {
-            ComposedQuantity::Loss => self.loss(state, next.mean.value),
+            ComposedQuantity::Loss => self.loss(state),
             ComposedQuantity::Rtt => self.leg(state, age, |share| self.ahead(state, share)),
             ComposedQuantity::Goodput => {
-                // An old least value says less about the present.
-                let least_bit_s = state.least_value().map(|least| least / guessed_factor(age));
+                let least_bit_s = self.least_bit_s(state, age);
                 self.leg(state, age, |share| self.goodput(state, share, least_bit_s))
             }
         };
@@ -183,8 +207,8 @@ impl ForecastContext {
 
     /// Uses the mean, because means add. The median of a path with rare losses is 0, and so is the
     /// sum of three medians.
-    fn loss(&self, state: &SeriesState, mean: f64) -> Option<LegForecast> {
-        let mean = mean.clamp(0.0, 1.0);
+    fn loss(&self, state: &SeriesState) -> Option<LegForecast> {
+        let mean = state.forecasts_at(self.now_unix_ns)?.mean.value.clamp(0.0, 1.0);
         let interval = state.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns);
         LegForecast::from_loss(mean, interval, state.last_value().unwrap_or(mean), state.count())
     }
@@ -197,7 +221,7 @@ impl ForecastContext {
         quantile: impl Fn(f64) -> Option<f64>,
     ) -> Option<LegForecast> {
         let (value, count) = (quantile(0.5)?, state.count());
-        let last = state.last_value().map_or(Some(value), |last| self.settled(last));
+        let last = state.last_value().map_or(Some(value), |last| self.settled(state, last));
         let known = |forecast| LegForecast { forecast, last: last.unwrap_or(value), count };
         match quantile(EARLY_SHARE).zip(quantile(1.0 - EARLY_SHARE)) {
             Some((lower, upper)) => {
@@ -229,26 +253,35 @@ impl ForecastContext {
     }
 
     fn goodput(&self, state: &SeriesState, share: f64, least_bit_s: Option<f64>) -> Option<f64> {
-        let goodput = GoodputForecast {
-            forecaster: state.forecaster(),
-            now_s: self.now_unix_ns as f64 / 1e9,
-            test: self.slow_start,
-            least_bit_s,
-        };
+        let goodput = self.goodput_forecast(state, least_bit_s);
         Some(goodput.rate_bit_s(share, self.horizon_s)?.min(RATE_MAX_BIT_S))
     }
 
-    /// A measured value as the forecasts of `what` are: without slow start.
-    fn settled(&self, value: f64) -> Option<f64> {
-        match self.slow_start {
-            Some((bytes, rtt_s)) => Some(SettledRate::of_test(bytes, value, rtt_s)?.rate_bit_s),
-            None => Some(value),
+    fn goodput_forecast<'s>(&self, state: &'s SeriesState, least_bit_s: Option<f64>) -> GoodputForecast<'s> {
+        GoodputForecast {
+            forecaster: state.forecaster(),
+            now_s: self.now_unix_ns as f64 / 1e9,
+            test: state.slow_start_bytes().zip(self.rtt_s),
+            least_bit_s,
+        }
+    }
+
+    /// The least goodput (bit/s) that says something about now: an old one says less.
+    fn least_bit_s(&self, state: &SeriesState, age: Age) -> Option<f64> {
+        state.least_value().map(|least| least / guessed_factor(age))
+    }
+
+    /// The newest value as the forecasts of `what` are: without slow start.
+    fn settled(&self, state: &SeriesState, last: f64) -> Option<f64> {
+        match state.newest_slow_start_bytes().zip(self.rtt_s) {
+            Some((bytes, rtt_s)) => Some(SettledRate::of_test(bytes, last, rtt_s)?.rate_bit_s),
+            None => Some(last),
         }
     }
 
     /// Whether the newest test did not fill the path, so that the path may be faster.
     fn is_lower_bound(&self, state: &SeriesState) -> bool {
-        let newest = self.slow_start.zip(state.last_value());
+        let newest = state.newest_slow_start_bytes().zip(self.rtt_s).zip(state.last_value());
         newest
             .and_then(|((bytes, rtt_s), last)| SettledRate::of_test(bytes, last, rtt_s))
             .is_some_and(|settled| settled.is_lower_bound)

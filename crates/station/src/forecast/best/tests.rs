@@ -24,7 +24,7 @@ impl PathForecasts for FixedForecasts {
         self.forecasts.get(&key).copied().unwrap_or(PathForecast::Missing)
     }
 
-    fn goodput_over(&self, from: &Name, to: &Name, _: f64) -> PathForecast {
+    fn goodput_over(&self, from: &Name, to: &Name, _: f64, _: f64) -> PathForecast {
         self.path_forecast(from, to, ComposedQuantity::Goodput)
     }
 }
@@ -477,6 +477,192 @@ fn slow_start_in_the_tests_of_a_series_does_not_count_twice() {
     );
 }
 
+/// A table with a round trip every ten seconds until 990 s for each of `rtts`, and tests of the
+/// goodput from `h` to `x` every ten seconds from 0 on: bit/s, and the bytes of those that include
+/// slow start.
+fn tested_path(rtts: &[(&str, &str, f64)], goodputs: &[(f64, Option<u64>)]) -> Mutex<SeriesTable> {
+    let mut series_table = SeriesTable::new(10);
+    for second in (0..1000).step_by(10) {
+        for (from, to, rtt_s) in rtts {
+            series_table.observe(&measured(from, to, &Quantity::RTT, second, *rtt_s));
+        }
+    }
+    for (second, (bit_s, bytes)) in (0..).step_by(10).zip(goodputs) {
+        let test = measured("h", "x", &Quantity::GOODPUT, second, *bit_s);
+        let detail = bytes.map_or(String::new(), |bytes| format!(r#"{{"bytes":{bytes}}}"#));
+        series_table.observe(&Measurement { detail, ..test });
+    }
+    Mutex::new(series_table)
+}
+
+/// Goodput (bit/s) of a test of 1 MiB over a round trip of 160 ms, and the rate after its slow
+/// start.
+const SHORT_TEST: (f64, Option<u64>) = (6.453e6, Some(1 << 20));
+const SETTLED_BIT_S: f64 = 10.08e6;
+
+#[test]
+fn a_composed_round_trip_takes_the_slow_start_out_of_a_measured_goodput() {
+    let way = [("h", "ra", 0.001), ("ra", "rb", 0.158), ("rb", "x", 0.001)];
+    let series_table = tested_path(&way, &[SHORT_TEST; 50]);
+    // The pair's own round trip is too old to count.
+    crate::sync::lock(&series_table).observe(&measured("h", "x", &Quantity::RTT, 0, 0.16));
+    let (hosts, lost, members) = ([name("x")], BTreeSet::new(), two_sites());
+    let models = Models::learnt(&members, &NoForecasts);
+    let request =
+        BestRequest { from: &name("h"), hosts: &hosts, lost: &lost, bytes: 10_000_000, other_source: None };
+    let pairs = Pairs::new(&series_table, 995_000_000_000, std::time::Duration::ZERO);
+    let ranking = best(&request, &members, &models, &pairs);
+    let found = &ranking.ranked[0];
+    assert!(matches!(found.rtt.basis, Basis::Composed { .. }), "{found:?}");
+    let goodput = found.goodput.as_ref().unwrap();
+    assert!(matches!(goodput.basis, Basis::Measured(_)), "{found:?}");
+    assert!((goodput.estimate.value / SETTLED_BIT_S - 1.0).abs() < 1e-3, "{goodput:?}");
+    // Set-up and slow start take 1.0 s, and the rest of the 10 MB 7.8 s.
+    assert!((8.5..9.2).contains(&found.time_s.value), "{found:?}");
+}
+
+#[test]
+fn a_test_of_another_kind_does_not_change_how_a_series_is_read() {
+    let long_test = (SETTLED_BIT_S, None);
+    let rate = |goodputs: &[(f64, Option<u64>)]| {
+        let series_table = tested_path(&[("h", "x", 0.16)], goodputs);
+        let pairs = Pairs::new(&series_table, 995_000_000_000, std::time::Duration::ZERO);
+        match pairs.path_forecast(&name("h"), &name("x"), ComposedQuantity::Goodput) {
+            PathForecast::Fresh(rate, _) => (rate.forecast.value, rate.last),
+            other => panic!("{other:?}"),
+        }
+    };
+    let is_settled = |bit_s: f64| (bit_s / SETTLED_BIT_S - 1.0).abs() < 0.02;
+    let (value, last) = rate(&[vec![long_test; 40], vec![SHORT_TEST]].concat());
+    assert!(value < 1.02 * SETTLED_BIT_S, "the long tests have no slow start: {value}");
+    assert!(is_settled(last), "the short one has: {last}");
+    let (value, last) = rate(&[vec![SHORT_TEST; 40], vec![(6.453e6, None)]].concat());
+    assert!(is_settled(value), "the short tests have slow start: {value}");
+    assert_eq!(last, 6.453e6, "the long one has not");
+}
+
+#[test]
+fn a_goodput_over_a_horizon_is_the_forecast_of_the_mean() {
+    let (h, x) = (name("h"), name("x"));
+    // Alternating rates: the next one is known, and the mean of six lies between them.
+    let goodputs: Vec<_> = (0..300).map(|n| (if n % 2 == 0 { 8e7 } else { 2e7 }, None)).collect();
+    let series_table = tested_path(&[("h", "x", 0.01)], &goodputs);
+    let series = SeriesId { source: h.clone(), target: x.clone(), quantity: Quantity::GOODPUT };
+    let mean = |horizon_s| {
+        let table = crate::sync::lock(&series_table);
+        table.get(&series).unwrap().forecaster().quantile_ahead(0.5, 2995.0, horizon_s).unwrap()
+    };
+    let (next, minute) = (mean(0.0), mean(60.0));
+    assert!((next - minute).abs() > 1e6, "{next} {minute}");
+    let pairs = Pairs::new(&series_table, 2_995_000_000_000, std::time::Duration::ZERO);
+    assert_eq!(rate(pairs.path_forecast(&h, &x, ComposedQuantity::Goodput)).value, next);
+    assert_eq!(rate(pairs.goodput_over(&h, &x, 60.0, 0.01)).value, minute);
+}
+
+/// A path with a lower rate over more than four seconds.
+struct FallingRate;
+
+impl PathForecasts for FallingRate {
+    fn path_forecast(&self, _: &Name, _: &Name, what: ComposedQuantity) -> PathForecast {
+        match what {
+            ComposedQuantity::Rtt => fresh(0.001),
+            ComposedQuantity::Goodput => fresh(80e6),
+            ComposedQuantity::Loss => PathForecast::Missing,
+        }
+    }
+
+    fn goodput_over(&self, _: &Name, _: &Name, horizon_s: f64, _: f64) -> PathForecast {
+        fresh(if horizon_s <= 4.0 { 80e6 } else { 8e6 })
+    }
+}
+
+#[test]
+fn the_rate_of_a_transfer_is_that_over_its_own_time() {
+    let (hosts, lost) = ([name("x")], BTreeSet::new());
+    let models = Models::learnt(&MeshMembers::default(), &NoForecasts);
+    let time_s = |bytes| {
+        let request = BestRequest { from: &name("h"), hosts: &hosts, lost: &lost, bytes, other_source: None };
+        best(&request, &MeshMembers::default(), &models, &FallingRate).ranked[0].time_s.value
+    };
+    let (short_s, long_s) = (time_s(20_000_000), time_s(100_000_000));
+    assert!((2.0..2.1).contains(&short_s), "20 MB at 80 Mbit/s: {short_s}");
+    assert!((100.0..100.1).contains(&long_s), "100 MB at 8 Mbit/s: {long_s}");
+}
+
+#[test]
+fn the_newer_of_two_fresh_forecasts_counts() {
+    let of_age = |value: f64, age_s: f64| match fresh(value) {
+        PathForecast::Fresh(path, _) => PathForecast::Fresh(path, aged(age_s)),
+        other => other,
+    };
+    // Both goodputs are old and count, and neither is recent.
+    let mut series_table = SeriesTable::new(10);
+    for (source, target, quantity, second, bit_s) in
+        [("h", "x", &Quantity::GOODPUT, 0, 1e6), ("x", "h", &Quantity::GOODPUT_DOWN, 500, 2e6)]
+    {
+        series_table.observe(&measured(source, target, quantity, second, bit_s));
+    }
+    let series_table = Mutex::new(series_table);
+    let pairs = Pairs::new(&series_table, 10_000_000_000_000, std::time::Duration::ZERO);
+    let forecast = pairs.path_forecast(&name("h"), &name("x"), ComposedQuantity::Goodput);
+    assert!((rate(forecast).value / 2e6 - 1.0).abs() < 1e-9, "{forecast:?}");
+    let newer = |own, others| super::pairs::newer((own, false), (others, false));
+    let (old, new) = (of_age(1.0, 90.0), of_age(2.0, 60.0));
+    assert_eq!([newer(old, new), newer(new, old)], [new, new]);
+    assert_eq!(newer(old, of_age(2.0, 90.0)), old, "the own one of two that are equally old");
+}
+
+/// The rows of `/v1/forecast?bytes` and of `/v1/best` agree.
+#[test]
+fn the_time_of_a_transfer_in_the_direction_of_a_series_is_that_of_best() {
+    let now_unix_ns = SIMULATED_NS + 5_000_000_000;
+    for series_table in [simulated(None), simulated(Some(1 << 20))] {
+        for bytes in [10_000, 1_000_000, 100_000_000] {
+            for one in rank_simulated(&series_table, bytes).ranked {
+                let table = crate::sync::lock(&series_table);
+                let series =
+                    SeriesId { source: name("h"), target: one.host.clone(), quantity: Quantity::GOODPUT };
+                let state = table.get(&series).unwrap();
+                let time = series_transfer_time(&table, (&series, state), bytes, 0.9, now_unix_ns).unwrap();
+                let (lower_s, upper_s) = time.ends_s.unwrap();
+                let pairs = [
+                    (time.forecast_s, one.time_s.value),
+                    (lower_s, one.time_s.lower),
+                    (upper_s, one.time_s.upper),
+                ];
+                // `best` has a largest rate, at which these bytes take 80 µs.
+                let is_equal = |(a, b): &(f64, f64)| (a - b).abs() < 1e-4;
+                assert!(pairs.iter().all(is_equal), "{bytes} bytes to {}: {pairs:?}", one.host);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_transfer_has_no_time_without_a_recent_round_trip_and_no_ends_while_calibrating() {
+    // `x` measured all: a round trip is the same from both ends, and this goodput is from `h`.
+    let series = SeriesId { source: name("x"), target: name("h"), quantity: Quantity::GOODPUT_DOWN };
+    let time = |rtts: i64, tests: i64| {
+        let mut table = SeriesTable::new(10);
+        for n in 0..rtts {
+            table.observe(&measured("h", "x", &Quantity::RTT, 10 * n, 0.01));
+        }
+        for n in 0..tests {
+            table.observe(&measured("x", "h", &Quantity::GOODPUT_DOWN, 10 * n, 1e7 + (n % 7) as f64));
+        }
+        let state = table.get(&series).unwrap();
+        series_transfer_time(&table, (&series, state), 10_000_000, 0.5, 1_000_000_000_000)
+    };
+    assert_eq!(time(50, 100), None, "the newest round trip is 510 s old");
+    let young = time(100, 1).unwrap();
+    assert!((8.0..8.1).contains(&young.forecast_s) && young.ends_s.is_none(), "{young:?}");
+    let known = time(100, 100).unwrap();
+    let (lower_s, upper_s) = known.ends_s.unwrap();
+    assert!(lower_s <= known.forecast_s && known.forecast_s <= upper_s, "{known:?}");
+    let other = SeriesId { quantity: Quantity::RTT, ..series };
+    assert!(!is_goodput(&other));
+}
+
 #[test]
 fn a_host_that_lies_about_itself_does_not_move_the_times_of_others() {
     let honest = simulated(None);
@@ -542,7 +728,7 @@ fn tests_that_did_not_fill_a_path_bound_its_legs_but_not_its_transfers() {
         let pairs = Pairs::new(&series_table, now_unix_ns, std::time::Duration::ZERO);
         let leg = rate(pairs.path_forecast(&from, &far, ComposedQuantity::Goodput));
         assert!(leg.upper < 100.0 * leg.value, "{leg:?}");
-        assert_eq!(rate(pairs.goodput_over(&from, &far, 10.0)).upper, RATE_MAX_BIT_S);
+        assert_eq!(rate(pairs.goodput_over(&from, &far, 10.0, 0.16)).upper, RATE_MAX_BIT_S);
     }
 }
 
@@ -557,7 +743,7 @@ fn the_low_rate_of_an_old_volatile_goodput_falls_with_its_age() {
     let lower = |age_s: i64| {
         let now_unix_ns = (300 * 199 + age_s) * 1_000_000_000;
         let pairs = Pairs::new(&series_table, now_unix_ns, std::time::Duration::ZERO);
-        rate(pairs.goodput_over(&name("h"), &name("x"), 1.0)).lower
+        rate(pairs.goodput_over(&name("h"), &name("x"), 1.0, 0.01)).lower
     };
     let [hour, day, month] = [3600, 86_400, 30 * 86_400].map(lower);
     assert!(month < 0.8 * day && day < 0.8 * hour, "{hour} {day} {month}");

@@ -3,7 +3,7 @@
 
 use barograph_forecast::{
     BatteryConfig, Failure, Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonForecast, HorizonOf,
-    Objective, QuantileMethod,
+    Objective, QUANTILE_SHARES, QuantileMethod,
 };
 
 use super::LEVELS;
@@ -85,6 +85,20 @@ impl SeriesState {
     #[must_use]
     pub fn quantile_over(&self, horizon: Horizon, of: HorizonOf, share: f64) -> Option<f64> {
         self.forecaster.quantile_over(horizon, of, share).map(|quantile| self.clamped_value(quantile))
+    }
+
+    /// The quantiles of `shares` of `of` at `horizon`, each as [`SeriesState::quantile_over`]. Those
+    /// of [`QUANTILE_SHARES`], as a fan has them, take little longer together than one.
+    #[must_use]
+    pub fn quantiles_over(&self, horizon: Horizon, of: HorizonOf, shares: &[f64]) -> Vec<Option<f64>> {
+        let kept_index = |share: &f64| QUANTILE_SHARES.iter().position(|kept| kept == share);
+        let is_any_kept = shares.iter().any(|share| kept_index(share).is_some());
+        let kept = if is_any_kept { self.forecaster.quantiles_over(horizon, of) } else { None };
+        let quantile = |share: &f64| match kept.zip(kept_index(share)) {
+            Some((kept, index)) => Some(self.clamped_value(kept[index])),
+            None => self.quantile_over(horizon, of, *share),
+        };
+        shares.iter().map(quantile).collect()
     }
 
     /// The forecast of the value at `time_unix_ns`, however old the newest value is; `None` before

@@ -7,6 +7,7 @@ use barograph_forecast::{
 
 use super::ahead::{self, is_no_answer};
 use super::ring::{Methods, Ring};
+use super::slow_start::SlowStarts;
 use super::{LEVELS, Measurement};
 
 /// A forecast that was issued for a value before this value was measured.
@@ -59,8 +60,8 @@ pub struct SeriesState {
     /// Time (ns) from the arrival of the newest value to its label; 0 if the label was not ahead of
     /// the arrival.
     value_ahead_ns: i64,
-    /// Size (bytes) of the test of the newest value, if it is a goodput that includes slow start.
-    slow_start_bytes: Option<u64>,
+    /// Which goodputs include slow start.
+    slow_starts: SlowStarts,
     last_error: Option<f64>,
 }
 
@@ -75,7 +76,7 @@ impl SeriesState {
             last: Measurement { time_unix_ns: i64::MIN, ..measurement.clone() },
             value_time_unix_ns: 0,
             value_ahead_ns: 0,
-            slow_start_bytes: None,
+            slow_starts: SlowStarts::default(),
             last_error: None,
         }
     }
@@ -98,7 +99,7 @@ impl SeriesState {
                 self.value_ahead_ns = original_label_unix_ns(&measurement.detail)
                     .map_or(0, |label| label.saturating_sub(measurement.time_unix_ns).max(0));
                 if crate::unit(&measurement.series.quantity) == "bit/s" {
-                    self.slow_start_bytes = crate::detail::slow_start_bytes(&measurement.detail);
+                    self.slow_starts.learn(crate::detail::slow_start_bytes(&measurement.detail));
                 }
                 self.score(issued.as_ref(), value);
             }
@@ -228,10 +229,16 @@ impl SeriesState {
         (self.value_ahead_ns > 0).then(|| seconds(self.value_ahead_ns))
     }
 
-    /// Size (bytes) of the test that measured the newest value, if it is a goodput that includes
-    /// slow start.
+    /// Size (bytes) of the tests of a series of goodputs, if the forecasts include slow start,
+    /// because more than half of the newest tests do.
     pub(crate) fn slow_start_bytes(&self) -> Option<u64> {
-        self.slow_start_bytes
+        self.slow_starts.usual()
+    }
+
+    /// Size (bytes) of the test that measured the newest value, if that value is a goodput that
+    /// includes slow start.
+    pub(crate) fn newest_slow_start_bytes(&self) -> Option<u64> {
+        self.slow_starts.newest()
     }
 
     /// The least of the values that are among the points kept.
