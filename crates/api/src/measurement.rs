@@ -273,6 +273,10 @@ pub struct Forecast {
 pub struct SeriesList<'a> {
     /// Series, ordered by quantity, target and source.
     pub series: Vec<SeriesSummary<'a>>,
+    /// Where the next page begins, for the parameter `after`; `None` = this is the last page, or
+    /// the request did not ask for a page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Forecasts of the series that a request selected.

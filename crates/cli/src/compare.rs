@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// the page's CSV, or the lines of `barograph probe --json`.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
+    /// Column of a CSV file with a header, or key of JSON lines, that has the values of both series
+    /// [default: value, the name of a quantity, or the only column with numbers].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) column: Option<String>,
     /// Which values are better [default: by the quantity in the files or in --quantity].
     #[arg(long, value_enum)]
     pub(crate) better: Option<BetterName>,
@@ -130,7 +134,8 @@ fn compare(args: &Args) -> Result<(), Problem> {
 
 fn read(args: &Args, path: &Path) -> Result<TimedSeries, Problem> {
     let file = open(path, args.plot.as_deref())?;
-    TimedSeries::read_quantity(BufReader::new(file), args.quantity.as_deref()).map_err(|error| {
+    let (quantity, column) = (args.quantity.as_deref(), args.column.as_deref());
+    TimedSeries::read_selected(BufReader::new(file), quantity, column).map_err(|error| {
         let is_unread = matches!(error, SeriesError::Input(InputError::Io(_)));
         Problem::of_series(shown(path), error, is_unread)
     })

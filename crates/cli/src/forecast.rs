@@ -23,6 +23,7 @@ use barograph_forecast::{
 use barograph_study::ForecastTarget;
 use barograph_study::input::{Format, InputError, Sample, SeriesReader};
 use barograph_study::plot::{PlotData, PlotLabels};
+use barograph_study::units::parse_bytes;
 use clap::ValueEnum;
 
 use self::horizon::OfName;
@@ -95,6 +96,11 @@ pub(crate) struct Args {
     /// Show the weight of each method in the forecast.
     #[arg(long, conflicts_with = "steps")]
     pub(crate) weights: bool,
+    /// Also forecast the time that a transfer of N bytes takes now in the direction of a series of
+    /// goodputs, such as 14600, 700MB or 1.5GB (powers of 1000), 64k or 1GiB (powers of 1024).
+    #[arg(long, value_name = "N", value_parser = parse_bytes)]
+    #[arg(help_heading = "Options with --series")]
+    pub(crate) bytes: Option<u64>,
     #[command(flatten, next_help_heading = "Options with --series")]
     pub(crate) station: StationArgs,
 }
@@ -196,6 +202,7 @@ impl Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     match (&args.series, &args.file) {
         (Some(series), _) => exit::code(station::run(args, series)),
+        (None, _) if args.bytes.is_some() => exit::bad_input("--bytes needs --series"),
         (None, Some(file)) => ended(forecast(args, file)),
         (None, None) => exit::bad_input("pass a file or --series"),
     }

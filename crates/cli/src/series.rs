@@ -2,11 +2,14 @@
 
 use std::process::ExitCode;
 
-use barograph_api::{Forecasts, Record, SeriesList, SeriesSummary};
+use barograph_api::{Forecasts, Record, SeriesSummary};
 use barograph_probe::percent;
 use barograph_study::units::{
     format_age, format_bit_rate, format_bytes, format_seconds, format_share, format_significant,
 };
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::client::{Client, RequestError, StationArgs, printable};
 use crate::exit::{self, Failure, print_line};
@@ -39,18 +42,59 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         .iter()
         .filter_map(|(key, value)| Some(format!("{key}={}", percent::encode(value.as_deref()?))))
         .collect();
-    let answer = client.get(&format!("/v1/series?{}", filters.join("&")))?;
+    let rows = rows(&client, &filters)?;
     if args.json {
-        print_line(answer);
+        print_line(json(&rows));
         return Ok(ExitCode::SUCCESS);
     }
-    let list: SeriesList<'_> = answer.read();
-    match (list.series.is_empty(), filters.is_empty()) {
-        (false, _) => print_line(table(&list.series, now_s())),
+    match (rows.is_empty(), filters.is_empty()) {
+        (false, _) => print_line(table(&summaries(&rows), now_s())),
         (true, true) => print_line("no series yet; `barograph target` shows what the station measures"),
         (true, false) => print_line("no such series; `barograph series` lists all"),
     };
     Ok(ExitCode::SUCCESS)
+}
+
+/// A page of the station's answer, with each series as the station sent it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SeriesPage {
+    series: Vec<Box<RawValue>>,
+    next: Option<String>,
+}
+
+/// The series that `filters` select, as the station sent them. They are read in pages, because a
+/// very large station has more than a client accepts in one answer.
+fn rows(client: &Client, filters: &[String]) -> Result<Vec<Box<RawValue>>, RequestError> {
+    let filters: String = filters.iter().map(|filter| format!("{filter}&")).collect();
+    all_pages(|after| Ok(client.get(&format!("/v1/series?{filters}limit={PAGE}{after}"))?.read()))
+}
+
+/// The series of all pages; `page` is called with the parameter that selects the next one.
+fn all_pages(
+    mut page: impl FnMut(&str) -> Result<SeriesPage, RequestError>,
+) -> Result<Vec<Box<RawValue>>, RequestError> {
+    let (mut rows, mut after) = (Vec::new(), String::new());
+    loop {
+        let SeriesPage { series, next } = page(&after)?;
+        let is_empty = series.is_empty();
+        rows.extend(series);
+        match next {
+            Some(next) if !is_empty && rows.len() < SERIES_MAX => {
+                after = format!("&after={}", percent::encode(&next));
+            }
+            _ => return Ok(rows),
+        }
+    }
+}
+
+fn json(rows: &[Box<RawValue>]) -> String {
+    let rows: Vec<&str> = rows.iter().map(|row| row.get()).collect();
+    format!("{{\"series\":[{}]}}", rows.join(","))
+}
+
+fn summaries(rows: &[Box<RawValue>]) -> Vec<SeriesSummary<'static>> {
+    rows.iter().filter_map(|row| serde_json::from_str(row.get()).ok()).collect()
 }
 
 /// The series with their numbers of values and failures, newest record and next value.
@@ -137,8 +181,8 @@ impl SeriesName {
     /// The failure if the station has no forecast, or no series, of this name: names the series
     /// that are spelt most like it.
     pub(crate) fn missing(&self, client: &Client) -> Failure {
-        let list: SeriesList<'_> = client.get("/v1/series").map(|answer| answer.read()).unwrap_or_default();
-        let names: Vec<String> = list.series.iter().map(|one| self::name(one)).collect();
+        let rows = rows(client, &[]).unwrap_or_default();
+        let names: Vec<String> = summaries(&rows).iter().map(name).collect();
         let wanted = self.to_string();
         if names.contains(&wanted) {
             return Failure::Failed(format!(
@@ -181,6 +225,11 @@ fn nearest(wanted: &str, mut names: Vec<String>) -> Vec<String> {
     names.iter().map(|name| printable(name)).collect()
 }
 
+/// Number of series in a request.
+const PAGE: usize = 1000;
+/// Number of series after which no page is requested: the most that a station may be set to keep.
+const SERIES_MAX: usize = 1_000_000;
+
 /// Number of names in an error: enough for a wrong word in any of the three parts.
 const NEAREST_MAX: usize = 3;
 
@@ -190,6 +239,8 @@ const EXAMPLES: &str = "Examples:
 
 #[cfg(test)]
 mod tests {
+    use barograph_api::SeriesList;
+
     use super::*;
 
     #[test]
@@ -239,6 +290,25 @@ mod tests {
             ["here", r"a\u{1b}", "connect", "0", "1", "timed_out", "60 s", "-", "-"],
             "{shown}"
         );
+    }
+
+    #[test]
+    fn pages_are_joined_and_each_begins_after_the_one_before() {
+        let page = |text: &str| serde_json::from_str::<SeriesPage>(text).expect("a page");
+        let mut answers = vec![
+            page(r#"{"series": [{"new": 2}], "next": null}"#),
+            page(r#"{"series": [{"source": "b"}, {"source": "c"}], "next": "rtt x h"}"#),
+            page(r#"{"series": [{"source": "a"}], "next": "rtt a&b h"}"#),
+        ];
+        let mut asked = Vec::new();
+        let rows = all_pages(|after| {
+            asked.push(after.to_owned());
+            Ok(answers.pop().expect("no page after the last one"))
+        });
+        let rows = rows.expect("all pages");
+        assert_eq!(asked, ["", "&after=rtt%20a%26b%20h", "&after=rtt%20x%20h"]);
+        let joined = r#"{"series":[{"source": "a"},{"source": "b"},{"source": "c"},{"new": 2}]}"#;
+        assert_eq!(json(&rows), joined, "unknown keys stay");
     }
 
     #[test]

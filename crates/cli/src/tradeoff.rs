@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// Read only the rows of this quantity, such as goodput, if the files have several quantities.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
+    /// Column of a CSV file with a header, or key of JSON lines, that has the values [default:
+    /// value, the name of a quantity, or the only column with numbers].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) column: Option<String>,
     /// Unit of the values; bytes per hour need bit/s, kbit/s, Mbit/s or Gbit/s [default: bit/s for
     /// goodput].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
@@ -116,6 +120,7 @@ fn measured(args: &Args, path: &Path) -> Result<Vec<MeasuredSeries>, Problem> {
         length_s: args.lengths.iter().find(|(of, _)| of == path).map(|(_, length_s)| *length_s),
         base_s: args.base,
         quantity: args.quantity.as_deref(),
+        column: args.column.as_deref(),
         unit: &args.unit,
     };
     read(BufReader::new(file), &options).map_err(|error| {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use barograph_testkit::{ChildProcess, http, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn barograph() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
@@ -523,10 +523,10 @@ fn feed_queue(address: SocketAddr) {
         .map(|n| {
             let (time_s, value) =
                 (now_s - 7200.0 - 10.0 * f64::from(599 - n), 50.0 + f64::from(n * 7919 % 101));
-            serde_json::json!({ "target": "queue", "quantity": "length", "time_s": time_s, "value": value })
+            json!({ "target": "queue", "quantity": "length", "time_s": time_s, "value": value })
         })
         .collect();
-    let body = serde_json::json!({ "records": records }).to_string();
+    let body = json!({ "records": records }).to_string();
     assert_eq!(http::post(address, "/v1/measurements", &body).status, 201);
 }
 
@@ -572,6 +572,15 @@ fn a_station_lists_its_series_their_history_and_their_forecasts() {
     let (_, text, errors) = ask(&[&["forecast", "--series", "here/queue/length"][..], &horizon].concat());
     assert!(text.lines().next().unwrap().contains(" In 30 values: "), "{text}{errors}");
     assert!(text.contains("q0.1 ") && text.contains("q0.9 "), "{text}");
+
+    let record = |quantity, value| json!({ "target": "far", "quantity": quantity, "value": value });
+    let records: Vec<Value> = (0..20).flat_map(|_| [record("rtt", 0.01), record("goodput", 1e8)]).collect();
+    let body = json!({ "records": records }).to_string();
+    assert_eq!(http::post(up.address, "/v1/measurements", &body).status, 201);
+    let (_, text, errors) = ask(&["forecast", "--series", "here/far/goodput", "--bytes", "1GB"]);
+    assert!(text.starts_with("1 GB: about 1 min 20 s (") && text.contains("\nNext: 100"), "{text}{errors}");
+    let (code, _, errors) = ask(&["forecast", "--series", "here/far/rtt", "--bytes", "1GB"]);
+    assert!(code == Some(2) && errors.contains("expected a series of goodput"), "{errors}");
 
     let (code, _, errors) = ask(&["forecast", "--series", "here/queu/length"]);
     let hint = "no series here/queu/length; did you mean here/queue/length";

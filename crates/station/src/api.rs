@@ -19,6 +19,7 @@ mod peers;
 mod probe;
 mod query;
 mod read;
+mod series_page;
 mod sites;
 mod stream;
 mod targets;

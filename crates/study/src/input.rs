@@ -244,6 +244,7 @@ impl<R: BufRead> SeriesReader<R> {
                 let unexpected =
                     || InputError::Unexpected { line, expected: columns::NAMED, found: excerpt(text) };
                 let row = columns.row(whole).ok_or_else(unexpected)?;
+                columns.check(&row, line)?;
                 let detail = columns.detail(&row);
                 if columns.is_failure(&row) {
                     return Ok(self.fail(&detail));
@@ -472,6 +473,9 @@ mod tests {
             ("ts_ms,\"a, b\",latency\n0,\"x, y\",1.5\n10000,z,-2e3\n", &two),
             ("host,value\na,1.5\nb,-2e3\n", &counted),
             ("latency\n1.5\n-2e3\n", &counted),
+            ("elapsed_ms,rtt\n0,1.5\n10000,-2e3\n", &two),
+            ("time,note,latency\n0,,1.5\n10,slow,-2e3\n", &two),
+            ("time,note,value\n0,,1.5\n10,7,-2e3\n", &two),
         ];
         for (text, samples) in cases {
             assert_eq!(read(text.as_bytes()).as_ref(), Ok(*samples), "{text:?}");
@@ -503,6 +507,14 @@ mod tests {
             (
                 b"a,b\n1,2\n",
                 "line 2: several columns hold numbers, \"a\" and \"b\"; select one with --column",
+            ),
+            (
+                b"time,p50,p99\n0,,31\n10,20,35\n",
+                "line 3: several columns hold numbers, \"p99\" and \"p50\"; select one with --column",
+            ),
+            (
+                b"when,p99\n,31\n2026-05-01T12:00:00Z,35\n",
+                "line 3: expected no time in column \"when\", because the lines before have none",
             ),
             (b"a;b\nx;y\n", "line 2: no column holds a number; the columns are \"a\" and \"b\""),
             (b"time,b\nnoon,1\n", "line 2: expected a time in column \"time\""),
@@ -591,6 +603,7 @@ mod tests {
             "time_s,value,Loss\n0,1,7\n10,2,8\n",
             "time,loss\n0,7\n10,8\n",
             "{\"time_s\":0,\"loss\":7}\n{\"error\":\"lost\",\"time_s\":5}\n{\"loss\":8,\"time_s\":10}\n",
+            "{\"elapsed_ms\":0,\"loss\":7}\n{\"loss\":8,\"elapsed_ms\":10000}\n",
             "{\"ts\":\"1970-01-01T00:00:00Z\",\"loss\":7}\n{\"loss\":8,\"ts\":\"1970-01-01T00:00:10Z\"}\n",
         ] {
             assert_eq!(read(text, "loss"), expected, "{text}");

@@ -31,6 +31,9 @@ pub(super) struct Answer<'a> {
     ends: Ends,
     #[serde(flatten)]
     quantiles: Quantiles,
+    /// Probability that the next measurement gives a value; absent if none failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    availability: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Weights>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,9 +50,9 @@ pub(super) struct Answer<'a> {
     /// Whether the input has no times, so that `time_s` is the number of values read.
     #[serde(skip)]
     counted: bool,
-    /// Failures, and the probability that the next measurement does not fail.
+    /// Number of measurements that failed.
     #[serde(skip)]
-    failures: (u64, Option<f64>),
+    failures: u64,
 }
 
 /// What was read, besides what the forecaster learned.
@@ -204,6 +207,10 @@ impl<'a> Answer<'a> {
             quantiles: shares.quantiles(|share| forecaster.quantile_over(next, HorizonOf::Value, share)),
             mean: battery.forecast(Objective::Squared).map(Next::from),
             median: battery.forecast(Objective::Absolute).map(Next::from),
+            availability: forecaster
+                .availability()
+                .filter(|_| failures != 0)
+                .and_then(Availability::probability),
             weights: args.weights.then(|| Weights {
                 mean: weights(battery, Objective::Squared),
                 median: weights(battery, Objective::Absolute),
@@ -214,7 +221,7 @@ impl<'a> Answer<'a> {
             last: last.value,
             unit,
             counted,
-            failures: (failures, forecaster.availability().and_then(Availability::probability)),
+            failures,
         };
         answer.summary = answer.sentence(&summary::label(None), answer.median.as_ref(), answer.ends);
         let target = args.target().or_else(|| if counted { None } else { usual_target(forecaster) });
@@ -264,8 +271,8 @@ impl<'a> Answer<'a> {
         } else {
             writeln!(out, " at {} s", Exact(self.time_s))?
         }
-        if let (failures @ 1.., Some(probability)) = self.failures {
-            let (all, percent) = (self.count + failures, 100.0 * probability);
+        if let Some(probability) = self.availability {
+            let (failures, all, percent) = (self.failures, self.count + self.failures, 100.0 * probability);
             writeln!(
                 out,
                 "{failures} of {all} measurements failed; the next succeeds with a probability of {percent:.1} %"

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use barograph_api::{ForecastList, Forecasts, HorizonForecast};
-use barograph_forecast::{Horizon, HorizonOf, SCORED_MIN_FOR_INTERVAL};
+use barograph_api::{ForecastList, Forecasts, HorizonForecast, TransferForecast};
+use barograph_forecast::{Horizon, HorizonOf, Quantity, SCORED_MIN_FOR_INTERVAL};
 use barograph_station::series::HORIZONS_S;
 use barograph_study::ForecastTarget;
-use barograph_study::units::{format_age, format_share};
+use barograph_study::units::{format_age, format_bytes, format_elapsed, format_share};
 
 use super::Args;
 use super::number::Short;
@@ -18,6 +18,11 @@ use crate::series::{SeriesName, value};
 
 /// Prints the forecasts of one series of a station.
 pub(super) fn run(args: &Args, series: &SeriesName) -> Result<ExitCode, Failure> {
+    let is_goodput =
+        [Quantity::GOODPUT, Quantity::GOODPUT_DOWN].iter().any(|one| one.as_str() == series.quantity);
+    if args.bytes.is_some() && !is_goodput {
+        return Err(Failure::Input("--bytes: expected a series of goodput or goodput_down".into()));
+    }
     let client = Client::new(&args.station)?;
     let answer = client.get(&path(args, series)).map_err(|error| series.failure(&client, error))?;
     let list: ForecastList<'_> = answer.read();
@@ -42,11 +47,14 @@ fn path(args: &Args, series: &SeriesName) -> String {
     let of = HorizonOf::from(args.of).name();
     let quantiles =
         args.quantiles.as_ref().map_or(String::new(), |shares| format!("&quantile={}", shares.query()));
-    format!("/v1/forecast?{}&level={}&horizon={horizons}&of={of}{quantiles}", series.query(), args.level())
+    let bytes = args.bytes.map_or(String::new(), |bytes| format!("&bytes={bytes}"));
+    let (series, level) = (series.query(), args.level());
+    format!("/v1/forecast?{series}&level={level}&horizon={horizons}&of={of}{quantiles}{bytes}")
 }
 
-/// The answer as text: the summary, the series, and a table of the horizons. If no horizon was
-/// requested, the summary has the longest one with errors of its own.
+/// The answer as text: the time of a transfer if one was requested, the summary, the series, and a
+/// table of the horizons. If no horizon was requested, the summary has the longest one with errors
+/// of its own.
 fn text(forecasts: &Forecasts<'_>, is_requested: bool) -> String {
     let ahead = forecasts.horizons.get(1..).unwrap_or_default();
     let scale = Scale::of(&forecasts.unit, forecasts.median.value);
@@ -73,7 +81,8 @@ fn text(forecasts: &Forecasts<'_>, is_requested: bool) -> String {
             None => format!("{label}: no forecast yet."),
         };
     }
-    let mut lines = vec![first, about(forecasts)];
+    let transfer = forecasts.transfer.as_ref().map(|transfer| transfer_sentence(transfer, forecasts.level));
+    let mut lines: Vec<String> = transfer.into_iter().chain([first, about(forecasts)]).collect();
     if let Some(now) = &forecasts.now
         && (now.lower, now.upper) != ends
     {
@@ -90,6 +99,22 @@ fn text(forecasts: &Forecasts<'_>, is_requested: bool) -> String {
         lines.push(format!("\n{}", table(forecasts)));
     }
     lines.join("\n")
+}
+
+/// The time of a transfer, and the interval around it.
+fn transfer_sentence(transfer: &TransferForecast, level: f64) -> String {
+    let bytes = format_bytes(transfer.bytes).replace(".00 ", " ");
+    let Some(forecast_s) = transfer.forecast else {
+        return format!("{bytes}: no forecast; the path needs a goodput and a recent round trip.");
+    };
+    let time = format_elapsed(forecast_s);
+    match (transfer.lower, transfer.upper) {
+        (Some(lower_s), Some(upper_s)) => {
+            let (percent, ends) = (Short(100.0 * level), [lower_s, upper_s].map(format_elapsed).join("–"));
+            format!("{bytes}: about {time} ({percent} %: {ends}).")
+        }
+        _ => format!("{bytes}: about {time} (no interval yet)."),
+    }
 }
 
 /// The series, and the number and age of its values.
@@ -223,6 +248,34 @@ HORIZON";
         assert!(shown.starts_with(expected), "{shown}");
         assert_eq!(shown.lines().count(), 8, "{shown}");
         assert!(shown.lines().last().is_some_and(|line| line.ends_with("beyond 90 values")), "{shown}");
+    }
+
+    #[test]
+    fn the_time_of_a_transfer_is_the_first_line() {
+        let mut forecasts = forecasts();
+        let transfer = TransferForecast {
+            bytes: 1_000_000_000,
+            forecast: Some(80.2),
+            lower: Some(59.0),
+            upper: Some(3700.0),
+        };
+        for (transfer, expected) in [
+            (transfer.clone(), "1 GB: about 1 min 20 s (90 %: 59.0 s–1 h 01 min)."),
+            (
+                TransferForecast { bytes: 1500, lower: None, ..transfer.clone() },
+                "1.50 kB: about 1 min 20 s (no interval yet).",
+            ),
+            (
+                TransferForecast { forecast: None, ..transfer },
+                "1 GB: no forecast; the path needs a goodput and a recent round trip.",
+            ),
+        ] {
+            forecasts.transfer = Some(transfer);
+            let shown = text(&forecasts, false);
+            let lines: Vec<&str> = shown.lines().collect();
+            assert_eq!(lines[0], expected);
+            assert!(lines[1].starts_with("Next: 31.7 ms"), "{shown}");
+        }
     }
 
     #[test]

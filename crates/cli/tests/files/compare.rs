@@ -53,6 +53,18 @@ fn the_direction_follows_the_quantity_and_a_coefficient_below_1_is_worse() {
 }
 
 #[test]
+fn a_column_is_selected_in_both_files() {
+    let columns = |factor: f64| -> String {
+        let line = |i: i32| format!("{i},{},{}\n", 10 + i % 3, factor * f64::from(20 + i * 7 % 13));
+        "time_s,p50,p99\n".to_owned() + &(0..60).map(line).collect::<String>()
+    };
+    let select = ["--column", "p99", "--better", "smaller"];
+    assert_eq!(json(&select, &columns(1.0), &columns(2.0))["coefficient"], 0.5);
+    let unnamed = compared(&["--better", "smaller"], &columns(1.0), &columns(2.0));
+    assert_refused(&unnamed, "several columns hold numbers, \"p50\" and \"p99\"", ());
+}
+
+#[test]
 fn the_text_output_contains_every_result() {
     let mut a = series("time_s,rtt,retrans", 1.0, 0.0).replace('\n', ",0\n").replace("retrans,0", "retrans");
     a += "60,2000,3\n61,10,0\n";

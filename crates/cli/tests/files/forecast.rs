@@ -150,6 +150,7 @@ fn bad_usage_exits_with_2() {
         (&["--horizon", "5", "--of", "median"], "possible values: mean, value"),
         (&["--of", "value"], "--horizon <N|TIME>"),
         (&["--horizon", "5", "--plot", "drawing.svg"], "cannot be used with"),
+        (&["--bytes", "1GB"], "--bytes needs --series"),
         (&["--quantiles", "0.1,1"], "numbers from 0.005 to 0.995 with commas between them"),
         (&["--quantiles", "0.1,"], "numbers from 0.005 to 0.995 with commas between them"),
         (&["--quantiles", "0.5,0.50"], "0.5 is given twice"),
@@ -434,6 +435,10 @@ fn the_output_of_ping_is_forecast_in_milliseconds_with_its_losses() {
         answer.contains("\n3 of 30 measurements failed; the next succeeds with a probability of "),
         "{answer}"
     );
+    let availability = |input: &str| json(&filed(&["--json"], input.as_bytes()))["availability"].as_f64();
+    assert!(availability(&ping).is_some_and(|share| (0.8..1.0).contains(&share)), "{answer}");
+    let lossless: String = (1..=30).map(reply).collect();
+    assert_eq!(availability(&lossless), None, "nothing failed");
     let steps = text(&filed(&["--steps"], ping.as_bytes()).stdout).to_owned();
     assert_eq!(steps.lines().nth(4).map(|row| row.starts_with("4,5,20.5,")), Some(true), "{steps}");
 }

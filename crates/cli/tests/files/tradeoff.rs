@@ -50,6 +50,14 @@ fn row<'a>(
 }
 
 #[test]
+fn a_column_is_selected() {
+    let two = GOLDEN.replace("value", "slow,fast").replace('\n', ",1\n").replace("fast,1", "fast");
+    let folder = TestFolder::new(&[("tests_10s.csv", &two)]);
+    let answer = folder.json(&["tests_10s.csv", "--column", "slow"]);
+    assert_eq!(answer["series"][0]["mean"], 12.8);
+}
+
+#[test]
 fn results_match_a_series_computed_by_hand() {
     let folder = TestFolder::new(&[("goodput_10s.csv", GOLDEN)]);
     let answer = folder.json(&["goodput_10s.csv", "--unit", "Mbit/s"]);

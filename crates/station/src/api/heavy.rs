@@ -181,6 +181,20 @@ impl Rows {
         self.text.into()
     }
 
+    /// Ends a page of a list. `next` is where the next page begins; `None` = this is the last page.
+    pub(super) fn finish_page(mut self, next: Option<&str>) -> Bytes {
+        self.text.extend_from_slice(b"],\"next\":");
+        // Cannot fail, as in `push`.
+        let _ = serde_json::to_writer(&mut self.text, &next);
+        self.text.push(b'}');
+        self.text.into()
+    }
+
+    /// Number of bytes so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// Adds one row to the answer.
     pub(super) fn push<T: Serialize>(&mut self, row: &T) {
         if !std::mem::take(&mut self.is_first) {

@@ -17,6 +17,7 @@ use super::guard::RemoteEnd;
 use super::heavy::{self, ReadSource, SharedResponseKind, run_blocking};
 use super::horizons::HorizonRequest;
 use super::query::{NoParameters, SeriesSelection, forecast_level, query, query_with_lists, selector};
+use super::series_page::SeriesPage;
 use super::{ApiRefusal, ApiStateExtractor, json, json_text};
 use crate::forecast::series::{LEVELS, level_index};
 use crate::metrics::{Format, SeriesTableSamples};
@@ -63,6 +64,8 @@ struct SeriesQuery {
     target: Option<String>,
     quantity: Option<String>,
     group: Option<String>,
+    limit: Option<usize>,
+    after: Option<String>,
 }
 
 pub(super) async fn series(
@@ -72,7 +75,11 @@ pub(super) async fn series(
 ) -> Result<Response, ApiRefusal> {
     let asked: SeriesQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let page = SeriesPage::parse(asked.limit, asked.after.as_deref())?;
     let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
+    if let Some(page) = page {
+        return page.respond(&shared, &remote, selection).await;
+    }
     let common = selection.is_all().then_some(SharedResponseKind::Series);
     heavy::list(&shared, &remote, common, selection, "series", json::push_series).await
 }

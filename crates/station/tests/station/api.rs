@@ -215,6 +215,11 @@ fn invalid_requests_are_refused_with_a_reason() {
         ("/v1/forecast?horizon=1h&of=median".into(), 400, "mean or value"),
         ("/v1/forecast?quantile=0.001".into(), 400, "0.005 to 0.995"),
         ("/v1/forecast?horizon=1h&level=0.9&level=0.5".into(), 400, "level"),
+        ("/v1/forecast?bytes=0".into(), 400, "`bytes`: expected 1 to 1000000000000000"),
+        ("/v1/forecast?bytes=1GB".into(), 400, "bytes"),
+        ("/v1/forecast?bytes=1000&level=0.999".into(), 400, "at most 0.99 with `bytes`"),
+        ("/v1/series?limit=0".into(), 400, "limit"),
+        ("/v1/series?after=rtt".into(), 400, "after"),
         ("/v1/stream?level=0.123".into(), 400, "level"),
         ("/v1/nothing".into(), 404, "/v1/nothing"),
         ("/v1/measurements".into(), 405, "method"),
@@ -308,6 +313,82 @@ fn forecasts_reach_horizons_with_quantiles_and_the_value_now() {
     assert!((3600.0..3700.0).contains(&now["age_s"].as_f64().unwrap()), "{now}");
     let width = |one: &Value| one["upper"].as_f64().unwrap() - one["lower"].as_f64().unwrap();
     assert!(width(now) >= width(&horizons[0]), "{now}");
+}
+
+#[test]
+fn forecasts_of_goodputs_have_the_time_of_a_transfer() {
+    let station = start_new(quiet);
+    let address = station.address();
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let records: Vec<Value> = (0..120_u32)
+        .flat_map(|n| {
+            let time_s = now_s - 10.0 * f64::from(119 - n);
+            [("rtt", 0.01), ("goodput", f64::from(100 + n % 3) * 1e6)].map(|(quantity, value)| {
+                json!({ "target": "far", "quantity": quantity, "time_s": time_s, "value": value })
+            })
+        })
+        .collect();
+    assert_eq!(post(address, "/v1/measurements", &json!({ "records": records }).to_string()).status, 201);
+    let path = "/v1/forecast?target=far&bytes=1000000000&level=0.8";
+    let answer = get(address, path).json();
+    let document = get(address, "/v1/openapi.json").json();
+    conforms(&document, &json!({ "$ref": "#/components/schemas/ForecastList" }), &answer, path);
+    let row = |answer: &Value, quantity: &str| {
+        let rows = answer["forecasts"].as_array().unwrap().clone();
+        rows.into_iter().find(|row| row["quantity"] == quantity).unwrap()
+    };
+    assert!(row(&answer, "rtt").get("transfer").is_none(), "a round trip carries no bytes");
+    let goodput = row(&answer, "goodput");
+    let transfer = &goodput["transfer"];
+    assert_eq!(transfer["bytes"], 1_000_000_000);
+    let [lower, forecast, upper] =
+        ["lower", "forecast", "upper"].map(|key| transfer[key].as_f64().unwrap_or(f64::NAN));
+    assert!((75.0..85.0).contains(&forecast), "1 GB at 101 Mbit/s: {transfer}");
+    assert!(lower <= forecast && forecast <= upper, "{transfer}");
+    assert!(goodput.get("now").is_none() && goodput.get("horizons").is_none(), "{goodput}");
+    let both = get(address, &format!("{path}&horizon=1h")).json();
+    assert!(row(&both, "goodput")["horizons"].is_array() && row(&both, "goodput")["transfer"].is_object());
+    let plain = get(address, "/v1/forecast?target=far").json();
+    assert!(row(&plain, "goodput").get("transfer").is_none());
+}
+
+#[test]
+fn series_are_paged_if_a_limit_is_given() {
+    let station = start_new(quiet);
+    let address = station.address();
+    let record = |target: usize| json!({ "target": format!("t{target}"), "quantity": "length", "value": 1 });
+    let body = json!({ "records": (0..5).map(record).collect::<Vec<_>>() }).to_string();
+    assert_eq!(post(address, "/v1/measurements", &body).status, 201);
+    let document = get(address, "/v1/openapi.json").json();
+    let (mut pages, mut path) = (Vec::new(), "/v1/series?quantity=length&limit=2".to_owned());
+    loop {
+        let page = get(address, &path).json();
+        conforms(&document, &json!({ "$ref": "#/components/schemas/SeriesList" }), &page, &path);
+        pages.push(page["series"].as_array().unwrap().len());
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/series?quantity=length&limit=2&after={}", next.replace(' ', "%20"));
+    }
+    assert_eq!(pages, [2, 2, 1]);
+    assert!(get(address, "/v1/series?quantity=length").json().get("next").is_none(), "all at once");
+}
+
+#[test]
+fn horizons_of_more_than_a_thousand_series_are_refused() {
+    let station = start_new(quiet);
+    let address = station.address();
+    let record = |target: usize| json!({ "target": format!("t{target}"), "quantity": "length", "value": 1 });
+    for targets in [0..600, 600..1001] {
+        let body = json!({ "records": targets.map(record).collect::<Vec<_>>() }).to_string();
+        assert_eq!(post(address, "/v1/measurements", &body).status, 201);
+    }
+    for parameter in ["horizon=1h", "quantile=0.5", "bytes=1000"] {
+        let refused = get(address, &format!("/v1/forecast?quantity=length&{parameter}"));
+        assert_eq!(refused.status, 400, "{parameter}");
+        assert!(refused.error().contains("at most 1000 series, found 1001"), "{}", refused.error());
+        let one = get(address, &format!("/v1/forecast?quantity=length&target=t7&{parameter}"));
+        assert_eq!(one.status, 200, "{parameter}: {}", one.body);
+    }
+    assert_eq!(get(address, "/v1/forecast?quantity=length").status, 200, "the next values of all");
 }
 
 /// Checks the parts of JSON Schema that the document uses.

@@ -36,17 +36,23 @@ impl TimedSeries {
     /// # Errors
     /// [`SeriesError`] if a line cannot be read, or if the values have no times.
     pub fn read(input: impl BufRead) -> Result<Self, SeriesError> {
-        Self::read_quantity(input, None)
+        Self::read_selected(input, None, None)
     }
 
-    /// Reads the rows of one quantity. The rows of a file may name several quantities, as in the
-    /// whole CSV of a page. Rows that name no quantity are also read. `None` = the only quantity of
-    /// the file.
+    /// Reads the rows of one quantity, and the values from one column or key. The rows of a file
+    /// may name several quantities, as in the whole CSV of a page. Rows that name no quantity are
+    /// also read. `None` = the only quantity of the file, and a column that is chosen.
     ///
     /// # Errors
-    /// The errors of [`read`](Self::read), and an error if no row is of the wanted quantity.
-    pub fn read_quantity(input: impl BufRead, wanted: Option<&str>) -> Result<Self, SeriesError> {
-        let mut reader = SeriesReader::new(input).of_quantity(wanted).listing_quantities();
+    /// The errors of [`read`](Self::read), and an error if no row is of the wanted quantity or if
+    /// there is no such column.
+    pub fn read_selected(
+        input: impl BufRead,
+        quantity: Option<&str>,
+        column: Option<&str>,
+    ) -> Result<Self, SeriesError> {
+        let mut reader =
+            SeriesReader::new(input).of_quantity(quantity).of_column(column).listing_quantities();
         let mut series = Self::default();
         while let Some(sample) = reader.next() {
             let sample = sample?;

@@ -105,7 +105,7 @@ impl Header {
         if fields.len() != self.names.len() {
             return Err(InputError::Unexpected { line, expected: NAMED, found: excerpt(text) });
         }
-        let time = self.time(&fields, line)?;
+        let time = self.time(&fields, line)?.or_else(|| self.elapsed(&fields));
         let value = match self.value {
             Some(value) => value,
             None => {
@@ -128,7 +128,15 @@ impl Header {
                 }
             }
         };
-        Ok(Some(Columns { names: self.names.clone(), delimiter: self.delimiter, time, value }))
+        let is_open = |at: &usize| fields[*at].is_empty() && *at != value && self.may_be_value(*at);
+        Ok(Some(Columns {
+            open: (0..self.names.len()).filter(is_open).collect(),
+            is_value_named: self.value.is_some(),
+            names: self.names.clone(),
+            delimiter: self.delimiter,
+            time,
+            value,
+        }))
     }
 
     /// The column of times: `time_s`, else the first one with another name for a time, else the
@@ -153,14 +161,27 @@ impl Header {
         Ok(Some((at, unit)))
     }
 
+    /// The column of times since the beginning, such as `elapsed_s`, if a column beside it has the
+    /// values.
+    fn elapsed(&self, fields: &[&str]) -> Option<(usize, TimeUnit)> {
+        let mut others = (0..self.names.len()).filter(|at| Some(*at) != self.value);
+        let (at, unit) = others.find_map(|at| Some((at, TimeUnit::of_elapsed_name(&self.names[at])?)))?;
+        let is_time = fields[at].parse::<f64>().is_ok();
+        let has_value = self.value.is_some() || !self.numbers(fields, Some(at)).is_empty();
+        (is_time && has_value).then_some((at, unit))
+    }
+
     /// Indices of the columns with a number that may be a value.
     fn numbers(&self, fields: &[&str], time: Option<usize>) -> Vec<usize> {
-        let is_value = |at: &usize| {
-            let name = self.names[*at].as_str();
-            let is_detail = name.is_empty() || DETAILS.contains(&name) || RETRANS.contains(&name);
-            Some(*at) != time && !is_detail && fields[*at].parse::<f64>().is_ok()
-        };
+        let is_value =
+            |at: &usize| Some(*at) != time && self.may_be_value(*at) && fields[*at].parse::<f64>().is_ok();
         (0..self.names.len()).filter(is_value).collect()
+    }
+
+    /// Whether the name of a column is no detail, so that its numbers may be the values.
+    fn may_be_value(&self, at: usize) -> bool {
+        let name = self.names[at].as_str();
+        !(name.is_empty() || DETAILS.contains(&name) || RETRANS.contains(&name))
     }
 }
 
@@ -180,6 +201,10 @@ pub(super) struct Columns {
     delimiter: Delimiter,
     time: Option<(usize, TimeUnit)>,
     value: usize,
+    /// Whether the column of values was chosen by its name.
+    is_value_named: bool,
+    /// Indices of the columns that had no text so far, and may be those of the values or times.
+    open: Vec<usize>,
 }
 
 /// The fields of a line below a header.
@@ -192,6 +217,28 @@ impl Columns {
     pub(super) fn row<'a>(&self, text: &'a str) -> Option<Row<'a>> {
         let fields: Vec<&str> = self.delimiter.split(self.delimiter.trim(text)).collect();
         (fields.len() == self.names.len()).then_some(Row { fields })
+    }
+
+    /// Checks that a column that had no text on the lines before does not change the choice of the
+    /// columns, which was made by the first line of data.
+    ///
+    /// # Errors
+    /// If such a column has a number, and the values are not chosen by name, or if it has the first
+    /// time of the series.
+    pub(super) fn check(&mut self, row: &Row<'_>, line: u64) -> Result<(), InputError> {
+        let is_filled = |at: &usize| !row.fields[*at].is_empty();
+        for at in self.open.iter().copied().filter(is_filled) {
+            let field = row.fields[at];
+            if !self.is_value_named && field.parse::<f64>().is_ok() {
+                let names = listed([self.value, at].map(|at| &self.names[at]));
+                return Err(InputError::ManyColumns { line, names });
+            }
+            if self.time.is_none() && iso_seconds(field).is_some() {
+                return Err(InputError::LateTime { line, column: excerpt(&self.names[at]) });
+            }
+        }
+        self.open.retain(|at| !is_filled(at));
+        Ok(())
     }
 
     /// Whether the values have times.
@@ -311,6 +358,10 @@ mod tests {
             ("\tlatency", "0\t3", ("", "latency")),
             ("host,value", "0,1", ("", "value")),
             ("time,latency,retrans,unit", "0,1,2,ms", ("time", "latency")),
+            ("elapsed_s,rtt", "0,1", ("elapsed_s", "rtt")),
+            ("latency,Elapsed_ms", "1,0", ("elapsed_ms", "latency")),
+            ("elapsed_ms,timestamp", "12,0", ("timestamp", "elapsed_ms")),
+            ("host,elapsed_ms", "a,12", ("", "elapsed_ms")),
             ("latency", "1", ("", "latency")),
         ] {
             let expected = Ok((expected.0.to_owned(), expected.1.to_owned()));

@@ -107,6 +107,13 @@ pub enum InputError {
         /// The beginning of the field, quoted.
         found: String,
     },
+    #[error("line {line}: expected no time in column {column}, because the lines before have none")]
+    LateTime {
+        /// Number of the line, from 1.
+        line: u64,
+        /// The beginning of the column's name, quoted.
+        column: String,
+    },
     /// The lines have measurements of more than one source or target.
     #[error("the series contains values of two {end}s, {before} and {next}; keep the lines of one {end}")]
     MixedEndpoints {

@@ -51,9 +51,12 @@ impl KeyedLines {
     fn time_s(&mut self, object: &Map<String, Value>) -> Option<Option<f64>> {
         let of_name =
             |(name, time): (&String, _)| Some((TimeUnit::of_name(&name.to_ascii_lowercase())?, time));
-        let mut others = object.iter().filter(|(name, _)| **name != self.key);
+        let elapsed =
+            |(name, time): (&String, _)| Some((TimeUnit::of_elapsed_name(&name.to_ascii_lowercase())?, time));
+        let others = || object.iter().filter(|(name, _)| **name != self.key);
         let in_seconds = object.get("time_s").map(|time| (TimeUnit::SECOND, time));
-        let (unit, time) = in_seconds.or_else(|| others.find_map(of_name))?;
+        let named = in_seconds.or_else(|| others().find_map(of_name));
+        let (unit, time) = named.or_else(|| others().find_map(elapsed))?;
         let unit = self.unit.get_or_insert(unit);
         Some(match time {
             Value::String(text) => unit.seconds(text),

@@ -104,8 +104,10 @@ impl PingLog {
         }
         let is_duplicate = text.contains("DUP!");
         let number = leading_number(number)?;
-        if !is_duplicate && self.is_first_again(number) {
-            self.begin_run(self.first);
+        if !is_duplicate && self.is_new_run(number) {
+            let number = u64::from(number);
+            let is_first = number == self.first;
+            self.begin_run(if is_first { number } else { self.first.min(FIRST_MAX).min(number) });
         }
         if let (Some(number), false) = (self.see(number), is_duplicate) {
             self.replied = self.replied.max(number + 1);
@@ -115,12 +117,16 @@ impl PingLog {
         Some(())
     }
 
-    /// Whether the first number of the run was answered before, so that another run begins. Its
-    /// header may be missing, for example after `grep`.
-    fn is_first_again(&self, number: u16) -> bool {
-        let Some(next) = self.next.filter(|_| u64::from(number) == self.first) else { return false };
-        let behind = (next as u16).wrapping_sub(number);
-        (1..=LATE_MAX).contains(&behind) || self.held.contains_key(&self.first)
+    /// Whether another run begins: the first number of this run was answered before, or a number
+    /// near the beginning comes that is neither late nor next. The header of the run may be
+    /// missing, for example after `grep`.
+    fn is_new_run(&self, number: u16) -> bool {
+        let Some(next) = self.next.map(|next| next as u16) else { return false };
+        let (behind, ahead) = (next.wrapping_sub(number), number.wrapping_sub(next));
+        if u64::from(number) == self.first {
+            return LATE_MAX < ahead || self.held.contains_key(&self.first);
+        }
+        number <= BEGINNING_MAX && LATE_MAX < behind && LATE_MAX < ahead
     }
 
     /// Notes that a sequence number was used. Returns the number without its wrap; `None` if it was
@@ -212,6 +218,14 @@ const REORDERED_MAX: u64 = 3;
 /// an outage or the wrap of 16-bit numbers. No reply is a thousand probes late.
 const LATE_MAX: u16 = 1000;
 
+/// The first number of a run: 1, or 0 with BSD and BusyBox.
+const FIRST_MAX: u64 = 1;
+
+/// Largest number at which a run without its header may begin, far from the numbers before: its
+/// first replies may be lost. An outage of thousands of probes rarely ends at one of so few
+/// numbers.
+const BEGINNING_MAX: u16 = 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,6 +306,18 @@ mod tests {
         let indices = |text: &str| read(text).0.iter().map(|reply| reply.0).collect::<Vec<_>>();
         assert_eq!(indices(&replies(&[1, 1, 1])), [0, 1, 2]);
         assert_eq!(indices(&replies(&[1, 2, 4, 1, 2])), [0, 1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn long_runs_without_headers_follow_each_other() {
+        let run: Vec<u16> = (1..=3000).collect();
+        let (all, lost) = read(&replies(&[&run[..], &run[..]].concat()));
+        assert_eq!((all.len(), all.iter().map(|reply| reply.2).sum::<u64>(), lost), (6000, 0, 0));
+        let (all, _) = read(&replies(&[&run[..], &[3, 4]].concat()));
+        assert_eq!((all[3000].0, all[3000].2), (3002, 2), "the first two replies of the next run are lost");
+        let middle: Vec<u16> = (9000..9010).collect();
+        let (all, _) = read(&replies(&[&middle[..], &[1, 2]].concat()));
+        assert_eq!((all[10].0, all[10].2), (10, 0), "a log that begins in the middle of a run");
     }
 
     #[test]

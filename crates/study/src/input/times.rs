@@ -18,12 +18,21 @@ impl TimeUnit {
     /// The unit of a column with this name, in lower case; `None` if the name is not that of a
     /// time.
     pub(super) fn of_name(name: &str) -> Option<Self> {
-        if NAMES.contains(&name) {
-            return Some(Self::UNKNOWN);
-        }
+        if NAMES.contains(&name) { Some(Self::UNKNOWN) } else { Self::of_suffix(name, &NAMES) }
+    }
+
+    /// The unit of a column with this name, in lower case, if it may have the times since the
+    /// beginning of the series, such as `elapsed_s`. Without a unit in its name, or beside another
+    /// time, such a column often has the duration of what was measured.
+    pub(super) fn of_elapsed_name(name: &str) -> Option<Self> {
+        Self::of_suffix(name, &[ELAPSED])
+    }
+
+    /// The unit at the end of a name, if one of `names` precedes it.
+    fn of_suffix(name: &str, names: &[&str]) -> Option<Self> {
         let units = [("_s", 1.0), ("_ms", 1e3), ("_us", 1e6), ("_ns", 1e9)];
         units.into_iter().find_map(|(suffix, per_s)| {
-            NAMES.contains(&name.strip_suffix(suffix)?).then_some(Self { per_s: Some(per_s) })
+            names.contains(&name.strip_suffix(suffix)?).then_some(Self { per_s: Some(per_s) })
         })
     }
 
@@ -88,6 +97,9 @@ const NAMES: [&str; 11] = [
     "t",
 ];
 
+/// Name of a column with the times since the beginning of a series, before its unit.
+const ELAPSED: &str = "elapsed";
+
 /// Numbers below the first bound are seconds, up to the year 5138; then milliseconds, microseconds
 /// and nanoseconds since 1970, from the year 1973 on. No series of seconds from its own start is
 /// that long.
@@ -135,5 +147,8 @@ mod tests {
         assert_eq!(seconds("time_s", ["0", "1777636800000"]), [0.0, 1_777_636_800_000.0]);
         assert_eq!(seconds("epoch_us", ["inf", "1e6"]), [f64::INFINITY, 1.0]);
         assert_eq!(TimeUnit::of_name("rtt_ms"), None);
+        assert_eq!(TimeUnit::of_name("elapsed_s"), None, "it may be a value");
+        assert_eq!(TimeUnit::of_elapsed_name("elapsed_ms"), TimeUnit::of_name("time_ms"));
+        assert_eq!(TimeUnit::of_elapsed_name("elapsed"), None);
     }
 }

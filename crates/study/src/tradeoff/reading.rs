@@ -18,6 +18,8 @@ pub struct ReadOptions<'a> {
     pub base_s: Option<f64>,
     /// The quantity to read; `None` = the only quantity of the file.
     pub quantity: Option<&'a str>,
+    /// The column or key of the values; `None` = a column that is chosen.
+    pub column: Option<&'a str>,
     /// The unit of the values, or empty.
     pub unit: &'a str,
 }
@@ -30,7 +32,8 @@ pub struct ReadOptions<'a> {
 /// # Errors
 /// [`ReadError`] with a sentence about what is wrong with the file.
 pub fn read(input: impl BufRead, options: &ReadOptions<'_>) -> Result<Vec<MeasuredSeries>, ReadError> {
-    let mut reader = SeriesReader::new(input).of_quantity(options.quantity).listing_quantities();
+    let reader = SeriesReader::new(input).of_quantity(options.quantity).of_column(options.column);
+    let mut reader = reader.listing_quantities();
     let mut all: Vec<(Option<f64>, Vec<Sample>)> = Vec::new();
     let mut count = 0_usize;
     while let Some(sample) = reader.next() {

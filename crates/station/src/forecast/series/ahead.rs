@@ -87,8 +87,9 @@ impl SeriesState {
         self.forecaster.quantile_over(horizon, of, share).map(|quantile| self.clamped_value(quantile))
     }
 
-    /// The quantiles of `shares` of `of` at `horizon`, each as [`SeriesState::quantile_over`]. Those
-    /// of [`QUANTILE_SHARES`], as a fan has them, take little longer together than one.
+    /// The quantiles of `shares` of `of` at `horizon`, each equal to that of
+    /// [`SeriesState::quantile_over`]. Those of [`QUANTILE_SHARES`] take little longer together than
+    /// one.
     #[must_use]
     pub fn quantiles_over(&self, horizon: Horizon, of: HorizonOf, shares: &[f64]) -> Vec<Option<f64>> {
         let kept_index = |share: &f64| QUANTILE_SHARES.iter().position(|kept| kept == share);
