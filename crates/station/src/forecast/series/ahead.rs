@@ -88,8 +88,8 @@ impl SeriesState {
     }
 
     /// The quantiles of `shares` of `of` at `horizon`, each equal to that of
-    /// [`SeriesState::quantile_over`]. Those of [`QUANTILE_SHARES`] take little longer together than
-    /// one.
+    /// [`SeriesState::quantile_over`]. Those of [`QUANTILE_SHARES`] take little longer together
+    /// than one.
     #[must_use]
     pub fn quantiles_over(&self, horizon: Horizon, of: HorizonOf, shares: &[f64]) -> Vec<Option<f64>> {
         let kept_index = |share: &f64| QUANTILE_SHARES.iter().position(|kept| kept == share);
