@@ -305,7 +305,7 @@ fn fall_report(falls: &[Fall]) -> String {
 /// From one segment train to some seconds of transfer.
 const SIZES: [u64; 5] = [10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// Size of the transfer whose time shows a fall: on all paths, its time is mostly that of the rate.
+/// Size of the transfer after a fall; on all paths, mostly the rate decides its time.
 const FALL_BYTES: u64 = 10_000_000;
 
 /// Default budgets permit eleven tests of each path in some hours only.

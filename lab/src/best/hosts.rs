@@ -34,7 +34,7 @@ pub(super) struct HostLink {
 /// Usual properties of a link, the same in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LinkShape {
-    /// Bit/s.
+    /// Usual rate in bit/s.
     pub(super) rate_bps: f64,
     pub(super) rtt: Duration,
 }
