@@ -15,8 +15,8 @@ pub(crate) mod window;
 
 /// `value`, or the bound that `value` is beyond.
 ///
-/// `f64::clamp` panics with both bounds in its message. The code that formats them would be 22 KB of
-/// the page's WebAssembly.
+/// `f64::clamp` panics with both bounds in its message. The code that formats them would be 22 KB
+/// of the page's WebAssembly.
 #[inline(always)]
 pub(crate) fn limited(value: f64, low: f64, high: f64) -> f64 {
     debug_assert!(low <= high, "the bounds are in order");
