@@ -82,6 +82,25 @@ describe('the forecaster', () => {
     one.free();
   });
 
+  test('forecasts what crates/forecast/tests/vectors has, to the bit', async () => {
+    const [samples, expected] = await Promise.all(['series.csv', 'forecasts.csv'].map(vectorsOf));
+    const one = battery('full', [{ steps: 30 }, { seconds: 600 }], true);
+    let compared = 0;
+    for (const [index, [time, , rtt]] of samples.entries()) {
+      if (rtt !== '') assert.ok(one.update(Number(rtt), Number(time)));
+      for (const [, what, text, figure, number] of expected.filter(([rows]) => Number(rows) === index + 1)) {
+        if (!['next', 'mean', 'value'].includes(what) || Number(figure) < 1) continue;
+        const forecast = what === 'next' ? one.forecast() : one.ahead(horizonOf(text), what);
+        const { mean, median, lower, upper } = forecast;
+        const figures = { mean: mean.value, mse: mean.mse, median: median.value, mae: median.mae, lower, upper };
+        assert.equal(figures[figure], number === '' ? null : Number(number), `${index + 1}, ${what}, ${text}, ${figure}`);
+        compared += 1;
+      }
+    }
+    assert.equal(compared, 5 * 11 * 6);
+    one.free();
+  });
+
   const invented = 'equals the native forecaster on a synthetic series with outliers, level shifts and gaps';
   test(invented, { skip: !native }, async () => {
     const folder = await mkdtemp(join(tmpdir(), 'barograph-'));
@@ -114,7 +133,7 @@ const AHEAD = [
 ];
 
 async function assertAheadEqual(file, text, of) {
-  const horizon = text.endsWith('s') ? { seconds: Number.parseFloat(text) } : { steps: Number(text) };
+  const horizon = horizonOf(text);
   const options = ['--interval', '0.9', '--horizon', text, '--of', of];
   const rows = new Map((await nativeSteps(file, options)).map((row) => [row.index, row]));
   const one = battery('full', [horizon], true);
@@ -141,6 +160,17 @@ function figuresOf({ mean, median, lower, upper }) {
 
 function figuresOfRow(row) {
   return [row.mse_forecast, row.mse_error, row.mse_method, row.mae_forecast, row.mae_error, row.mae_method, row.lower, row.upper];
+}
+
+/** A horizon as `--horizon` has it. */
+function horizonOf(text) {
+  return text.endsWith('s') ? { seconds: Number.parseFloat(text) } : { steps: Number(text) };
+}
+
+/** The rows of a table in `crates/forecast/tests/vectors`, without its head. */
+async function vectorsOf(name) {
+  const text = await readFile(join(root, 'crates/forecast/tests/vectors', name), 'utf8');
+  return text.trimEnd().split('\n').slice(1).map((line) => line.split(','));
 }
 
 /** The rows of `barograph forecast --steps`. */
