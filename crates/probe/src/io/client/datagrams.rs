@@ -82,10 +82,10 @@ fn sending_time(left: Duration) -> Duration {
     (left - ANSWER_WAIT_MAX.min(left / 2)).min(SENDING_MAX)
 }
 
-/// Datagrams to send.
+/// Number, size and pace of the datagrams of one burst.
 pub(super) struct Burst {
     pub(super) n: u32,
-    /// Interval between datagrams.
+    /// Interval from one datagram to the next.
     pub(super) pace: Duration,
     /// Size of each datagram. Bytes after the first [`DATAGRAM_BYTES`] are padding.
     pub(super) bytes: usize,

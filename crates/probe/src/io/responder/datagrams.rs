@@ -22,8 +22,8 @@ pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
 }
 
 /// Answers each datagram that comes from a peer that holds a grant. The answer has
-/// [`DATAGRAM_BYTES`] bytes, also if the datagram has padding. Drops all other datagrams. Calls `turn` at the start of each iteration, at least a
-/// few times a second.
+/// [`DATAGRAM_BYTES`] bytes, also if the datagram has padding. Drops all other datagrams. Calls
+/// `turn` at the start of each iteration, at least a few times a second.
 pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
     // The padding of a longer datagram is not read.
     let mut bytes = [0; DATAGRAM_BYTES];
