@@ -126,7 +126,8 @@ pub struct Peer {
     pub version: String,
     /// Names of the peer's groups.
     pub groups: Vec<String>,
-    /// Capabilities that the peer offers: `responder`, `bulk`, `archive`, `iperf3`.
+    /// Capabilities that the peer offers: `responder`, `bulk`, `archive`, `iperf3`,
+    /// `trains`.
     pub capabilities: Vec<Keyword>,
     /// Time that the peer may be silent before it counts as lost at this station, in seconds.
     pub lease_s: f64,

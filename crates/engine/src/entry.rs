@@ -74,6 +74,8 @@ pub struct Capabilities {
     pub archive: bool,
     /// The station serves bulk tests by iperf3.
     pub iperf3: bool,
+    /// The station answers packet trains and wants them.
+    pub trains: bool,
 }
 
 /// A change in the directory.

@@ -152,8 +152,9 @@ impl TryFrom<RecordJson<'_>> for Record {
 
 impl<'a> From<&'a Entry> for EntryJson<'a> {
     fn from(entry: &'a Entry) -> Self {
-        let Capabilities { responder, bulk, archive, iperf3 } = entry.capabilities;
-        let words = [(responder, RESPONDER), (bulk, BULK), (archive, ARCHIVE), (iperf3, IPERF3)];
+        let Capabilities { responder, bulk, archive, iperf3, trains } = entry.capabilities;
+        let words =
+            [(responder, RESPONDER), (bulk, BULK), (archive, ARCHIVE), (iperf3, IPERF3), (trains, TRAINS)];
         Self {
             host: entry.host.as_str().into(),
             addresses: entry.addresses.clone(),
@@ -184,6 +185,7 @@ impl TryFrom<EntryJson<'_>> for Entry {
                 bulk: can(BULK),
                 archive: can(ARCHIVE),
                 iperf3: can(IPERF3),
+                trains: can(TRAINS),
             },
             key: json.key.as_deref().map(key).transpose()?,
         };
@@ -319,6 +321,7 @@ const RESPONDER: &str = "responder";
 const BULK: &str = "bulk";
 const ARCHIVE: &str = "archive";
 const IPERF3: &str = "iperf3";
+const TRAINS: &str = "trains";
 
 #[cfg(test)]
 mod tests {
@@ -363,7 +366,13 @@ mod tests {
             ],
             version: "\u{1}".repeat(64),
             groups: vec![name; Entry::GROUPS_MAX],
-            capabilities: Capabilities { responder: true, bulk: true, archive: true, iperf3: true },
+            capabilities: Capabilities {
+                responder: true,
+                bulk: true,
+                archive: true,
+                iperf3: true,
+                trains: true,
+            },
             key: Some([0xa5; 32]),
         };
         let text = entry_text(&entry);

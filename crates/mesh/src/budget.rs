@@ -121,10 +121,12 @@ pub enum BudgetError {
 ///
 /// The tests that the host starts get at most three quarters of the budget, plus less than one
 /// test. The same limit applies to the tests that peers ask for. The tests that one peer asks for
-/// get at most an eighth of the budget, plus less than one test. With fewer than four peers, each
-/// gets an equal share of half the budget instead of an eighth. Tests that cost nothing are limited
-/// by their number, with the same shares: 720 tests an hour in each role, and 90 tests an hour for
-/// one peer that asks.
+/// get at most an eighth of the budget, plus less than one test. Its short tests (expected to take
+/// at most two fifths of a full test) get another eighth on the same terms, so that a full test
+/// does not keep the peer from testing a change of the path. With fewer than four peers, each gets
+/// an equal share of half the budget instead of an eighth. Tests that cost nothing are limited by
+/// their number, with the same shares: 720 tests an hour in each role, and 90 tests an hour for one
+/// peer that asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -174,6 +176,8 @@ struct Entry {
     role: Role,
     peer: Box<str>,
     cost: Cost,
+    /// Whether the test was expected to be short. A test of an earlier run counts as short, too.
+    is_short: bool,
 }
 
 #[derive(Debug)]
@@ -181,6 +185,7 @@ struct Open {
     id: u64,
     role: Role,
     peer: Box<str>,
+    is_short: bool,
 }
 
 impl Budget {
@@ -225,7 +230,8 @@ impl Budget {
             return Err(wait);
         }
         self.reservations += 1;
-        self.open = Some(Open { id: self.reservations, role, peer: peer.into() });
+        let is_short = self.is_short(expected);
+        self.open = Some(Open { id: self.reservations, role, peer: peer.into(), is_short });
         Ok(Reservation(self.reservations))
     }
 
@@ -235,7 +241,8 @@ impl Budget {
     pub fn settle(&mut self, now: Duration, reservation: Reservation, actual: Cost) {
         let end = self.advance(now);
         if let Some(open) = self.open.take_if(|open| open.id == reservation.0) {
-            self.log.push_back(Entry { end, role: open.role, peer: open.peer, cost: actual });
+            let Open { role, peer, is_short, .. } = open;
+            self.log.push_back(Entry { end, role, peer, cost: actual, is_short });
         }
     }
 
@@ -283,9 +290,14 @@ impl Budget {
         let now = self.advance(now);
         self.log.extend(past.into_iter().map(|PastTest { left, role, peer, cost }| {
             let end = now.saturating_add(left.min(HOUR)).saturating_sub(HOUR);
-            Entry { end, role, peer, cost }
+            Entry { end, role, peer, cost, is_short: true }
         }));
         self.log.make_contiguous().sort_by_key(|entry| entry.end);
+    }
+
+    /// Whether a test of this expected cost is short.
+    fn is_short(&self, expected: Cost) -> bool {
+        expected.duration <= self.config.test_max.mul_f64(SHORT_PART)
     }
 
     /// Advances the clock to `now`, unless `now` is earlier than the clock, and removes entries
@@ -305,8 +317,10 @@ impl Budget {
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_RESERVE_DIVISOR));
         let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_SHARE_DIVISOR) as u32);
         let peer_max = TESTS_PER_HOUR_MAX / 2 / self.peers.clamp(1, PEER_SHARE_DIVISOR);
+        let is_short = self.is_short(expected);
         let is_room = |first: usize| {
-            let (mut all, mut same_role, mut same_peer) = (expected, Cost::default(), Cost::default());
+            let (mut all, mut same_role) = (expected, Cost::default());
+            let (mut same_peer, mut same_peer_short) = (Cost::default(), Cost::default());
             let (mut tests_of_role, mut tests_of_peer) = (0, 0);
             for entry in self.log.range(first..) {
                 all = all.plus(entry.cost);
@@ -315,13 +329,17 @@ impl Budget {
                     tests_of_role += 1;
                     if *entry.peer == *peer {
                         same_peer = same_peer.plus(entry.cost);
+                        if entry.is_short {
+                            same_peer_short = same_peer_short.plus(entry.cost);
+                        }
                         tests_of_peer += 1;
                     }
                 }
             }
+            let is_in_quota = same_peer.is_below(quota) || is_short && same_peer_short.is_below(quota);
             all.fits(per_hour)
                 && same_role.is_below(role_most)
-                && (role == Role::Source || same_peer.is_below(quota) && tests_of_peer < peer_max)
+                && (role == Role::Source || is_in_quota && tests_of_peer < peer_max)
                 && tests_of_role < TESTS_PER_HOUR_MAX
         };
         // The more entries have left the log, the more budget is free. So a binary search can find
@@ -388,6 +406,10 @@ const ROLE_RESERVE_DIVISOR: u32 = 4;
 /// requests may cost at most one share, so that the other peers can also request tests. With fewer
 /// than four peers there is one share for each peer, so that no share stays unused.
 const PEER_SHARE_DIVISOR: usize = 4;
+
+/// Longest short test, as a part of a full test: 2 s of the default 5 s, which is the longest early
+/// test.
+const SHORT_PART: f64 = 0.4;
 
 /// Maximum number of tests an hour in each role: one test every 5 s. The limit bounds the log if
 /// tests cost nothing, because they fail at once or are cancelled. Each role has its own count. One

@@ -12,6 +12,8 @@
 //! - [`TestAdmission`]: limits a host to one bulk test at a time, within its [`Budget`]. Each test
 //!   needs this admission, whether the host starts the test or a peer asks for the test.
 //!
+//! [`EarlyTests`] brings a test forward when the path to a peer changes.
+//!
 //! [`CompositionModel`] estimates pairs that are not measured from pairs that are. [`sites_of`]
 //! groups hosts by their round-trip times. [`transfer_time`] forecasts the time of a transfer, and
 //! [`rank`] sorts hosts by it. [`predict`] predicts the turns and costs of a mesh that does not
@@ -49,6 +51,7 @@ mod admission;
 mod budget;
 mod choose;
 mod compose;
+mod early;
 mod groups;
 mod plan;
 mod prediction;
@@ -60,6 +63,7 @@ pub use admission::{Grant, TestAdmission, TestAdmissionConfig, TestRefusal, Toke
 pub use budget::{Budget, BudgetConfig, BudgetError, BudgetUsage, Cost, PastTest, Reservation, Role};
 pub use choose::{HostCandidate, RankedHost, rank, transfer_time};
 pub use compose::{ComposedQuantity, CompositionModel, LegForecast, PairObservation, PathEstimate};
+pub use early::{EarlyTest, EarlyTestCounts, EarlyTestReason, EarlyTests, WatchedQuantity};
 pub use groups::{GLOBAL, LOCAL, Member, SITES_HOSTS_MAX, SiteProposal, UNSET, propose_sites, route};
 pub use plan::{PairForecast, PlanConfig, PlannedTest, Planner, SelectionPolicy, TestKind, TurnCounts};
 pub use prediction::{

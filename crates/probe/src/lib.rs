@@ -47,6 +47,7 @@ pub mod stream;
 pub mod target;
 mod tcp_info;
 pub mod token;
+pub mod train;
 pub mod wire;
 
 #[doc(hidden)]

@@ -25,8 +25,8 @@ pub const DONE_BYTES: usize = 48;
 /// Number of bytes of one exchange in each direction (JavaNws §2.1.1: "a two-byte packet is
 /// exchanged").
 pub const EXCHANGE_BYTES: usize = 2;
-/// Size of a [`Datagram`] in each direction, in bytes: the answer is never longer than the
-/// question.
+/// Size of a [`Datagram`], in bytes. A question may have padding after these bytes; an answer has
+/// none, so it is never longer than the question.
 pub const DATAGRAM_BYTES: usize = 24;
 /// Maximum number of exchanges or datagrams in one request.
 pub const COUNT_MAX: u32 = 100_000;

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_probe::io::{Listener, ProbeContext, ResponderLimits, run_one};
+use barograph_probe::io::{Listener, ProbeContext, ResponderLimits, run_one, train};
 use barograph_probe::reduce::median;
 use barograph_probe::{Experiment, MeasuredValue, Target};
 use barograph_sim::{Link, LinkSpec, Network, PacketLoss, network_or_report, report_skipped};
@@ -97,17 +97,38 @@ fn measured_loss_equals_the_loss_rate_of_the_path() {
     });
 }
 
+#[test]
+fn a_packet_train_shows_the_rate_of_the_slowest_link() {
+    const RATE_BIT_S: u32 = 10_000_000;
+    let forward = LinkSpec { rate_bps: Some(RATE_BIT_S.into()), ..LinkSpec::default() };
+    in_a_quiet_run_over("train", forward, |network, target| {
+        let context = ProbeContext { deadline: LIMIT, ..ProbeContext::default() };
+        let rate = network.a.run(|| train(target, &context)).unwrap().map_err(|error| error.to_string())?;
+        let rate = rate.ok_or("too few packets were answered")?;
+        expect((rate / f64::from(RATE_BIT_S) - 1.0).abs() < 0.2, format!("train {rate} bit/s"))
+    });
+}
+
+/// Runs [`in_a_quiet_run_over`] a link that only loses datagrams.
+fn in_a_quiet_run(test: &str, loss: PacketLoss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
+    in_a_quiet_run_over(test, LinkSpec { loss, ..LinkSpec::default() }, attempt);
+}
+
 /// Runs `attempt` on new networks, with a responder in the far host, until a run is good. On a busy
 /// machine a run may be void or slow. After a slow run, `attempt` returns an error. `attempt`
 /// panics on an error that a busy machine cannot cause.
-fn in_a_quiet_run(test: &str, loss: PacketLoss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
+fn in_a_quiet_run_over(
+    test: &str,
+    forward: LinkSpec,
+    attempt: impl Fn(&Network, &Target) -> Result<(), String>,
+) {
     let _guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all_void = true;
     for seed in 0..ATTEMPTS as u64 {
         let back = LinkSpec { delay: DELAY, seed: !seed, ..LinkSpec::default() };
         // Only questions are lost, never answers, so that the measured share is the share of the
         // path.
-        let forward = LinkSpec { loss, seed, ..back.clone() };
+        let forward = LinkSpec { delay: DELAY, seed, ..forward.clone() };
         let link = Link::Relay { forward, back, options: Default::default() };
         let Some(network) = network_or_report(link, test) else { return };
         let at = (network.b.v4(), 0).into();

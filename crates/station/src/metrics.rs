@@ -22,6 +22,7 @@ use crate::limits::Limit;
 use crate::mesh::{BOUNDS_S, BulkTestMetrics, LatencyDistribution, MeshMetrics, ROLES, STATES};
 use crate::sync::lock;
 use barograph_limits::credentials::Credential;
+use barograph_mesh::EarlyTestReason;
 
 pub(crate) use text::Format;
 use text::{Kind, Text};
@@ -442,6 +443,18 @@ fn bulk_tests(text: &mut Text, figures: &BulkTestMetrics) {
     let help =
         "Turns skipped because every peer refused, or postponed because of this host's budget or transfer.";
     text.counter("barograph_mesh_turns_lost", "", help, &turns);
+    let early = figures.early;
+    let reasons = EarlyTestReason::ALL.iter().zip(early.tests);
+    let tests: Vec<_> = reasons
+        .map(|(reason, count)| (format!("{{reason=\"{}\"}}", reason.as_str()), count as f64))
+        .collect();
+    let help = "Bulk tests that a change of the path brought forward.";
+    text.counter("barograph_mesh_early_tests", "", help, &tests);
+    let trains = [
+        ("{result=\"rate\"}".to_string(), early.trains as f64),
+        ("{result=\"lost\"}".to_string(), early.trains_lost as f64),
+    ];
+    text.counter("barograph_mesh_trains", "", "Packet trains sent to peers.", &trains);
     let ends = [("source", figures.spent.source), ("target", figures.spent.target)];
     let help = "Time of bulk tests with peers in the last hour.";
     text.head("barograph_mesh_budget_spent_seconds", Kind::Gauge, "seconds", help);

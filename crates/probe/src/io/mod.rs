@@ -14,7 +14,7 @@ mod sync;
 
 pub use client::{
     ChallengeSigner, PacedResult, ProbeContext, ProbeProgress, ProgressFn, TargetKind, detect,
-    exchange_on_timer, iperf3_session, plan, probe, run, run_one, stream, stream_counted, trusting,
+    exchange_on_timer, iperf3_session, plan, probe, run, run_one, stream, stream_counted, train, trusting,
 };
 pub use connection::Upgraded;
 pub use deadline::CancellationToken;

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use barograph_forecast::Failure;
 use barograph_probe::io::{
     Listener, ProbeContext, Responder, ResponderLimits, TargetKind, Upgraded, detect, exchange_on_timer,
-    probe, run, run_one, trusting,
+    probe, run, run_one, train, trusting,
 };
+use barograph_probe::train::{TRAIN_PACKET_BYTES, TRAIN_PACKETS};
 use barograph_probe::wire::{self, Datagram, DatagramKind, Reply, Request};
 use barograph_probe::{Direction, Experiment, Plan, Target};
 
@@ -212,6 +213,92 @@ fn datagrams_are_answered_and_give_loss_and_rtt() {
     assert!(loss.n == 10 && loss.value <= 0.5, "{loss:?}");
     assert_eq!(f64::from(rtt.n), (10.0 * (1.0 - loss.value)).round());
     assert!(0.0 < rtt.value && rtt.value < 0.1, "{rtt:?}");
+}
+
+#[test]
+fn a_packet_train_gives_a_rate() {
+    let listener = listener();
+    let rate = train(&target(listener.address()), &context(LONG)).unwrap();
+    // Loopback carries more than 1 Mbit/s on the slowest machine.
+    assert!(rate.is_some_and(|rate| rate.is_finite() && rate > 1e6), "{rate:?}");
+}
+
+#[test]
+fn a_train_to_a_station_with_a_bulk_transfer_is_not_sent() {
+    let listener = listener();
+    let transfer = listener.responder().count_foreign_bulk();
+    assert_eq!(train(&target(listener.address()), &context(LONG)), Ok(None));
+    drop(transfer);
+    assert!(train(&target(listener.address()), &context(LONG)).unwrap().is_some());
+}
+
+/// A station that answers only `answered` packets of a train.
+fn train_with_answers(answered: u32) -> Option<f64> {
+    let (tcp, udp) = tcp_and_udp();
+    let address = tcp.local_addr().unwrap();
+    let nonce = 0xFEED;
+    let station = thread::spawn(move || {
+        let (mut stream, _) = tcp.accept().unwrap();
+        upgrade(&mut stream, &NEVER);
+        let expect = |stream: &mut TcpStream, expected: Request, nonce: u64| {
+            let mut request = [0; wire::REQUEST_BYTES];
+            stream.read_exact(&mut request).unwrap();
+            assert_eq!(Request::decode(&request), Ok(expected));
+            stream.write_all(&Reply::Ready { nonce }.encode()).unwrap();
+        };
+        let exchange = |stream: &mut TcpStream| {
+            expect(stream, Request::Rtt { n: 1 }, 0);
+            let mut exchange = [0; wire::EXCHANGE_BYTES];
+            stream.read_exact(&mut exchange).unwrap();
+            stream.write_all(&exchange).unwrap();
+        };
+        exchange(&mut stream);
+        expect(&mut stream, Request::Datagrams { n: TRAIN_PACKETS }, nonce);
+        udp.set_read_timeout(Some(LONG)).unwrap();
+        for packet in 0..TRAIN_PACKETS {
+            let mut bytes = [0; 2000];
+            let (read, from) = udp.recv_from(&mut bytes).unwrap();
+            assert_eq!(read, TRAIN_PACKET_BYTES);
+            let question = Datagram::decode(&bytes[..wire::DATAGRAM_BYTES]).unwrap();
+            assert_eq!((question.nonce, question.sequence), (nonce, packet));
+            if packet < answered {
+                let answer = Datagram { kind: DatagramKind::Answer, ..question };
+                udp.send_to(&answer.encode(), from).unwrap();
+            }
+        }
+        exchange(&mut stream);
+    });
+    let rate = train(&target(address), &context(LONG)).unwrap();
+    station.join().unwrap();
+    rate
+}
+
+#[test]
+fn a_train_without_enough_answers_gives_no_rate() {
+    assert!(train_with_answers(TRAIN_PACKETS / 3).is_some());
+    assert_eq!(train_with_answers(TRAIN_PACKETS / 3 - 1), None);
+}
+
+/// A padded question needs a grant as every question does, and its answer has no padding.
+#[test]
+fn a_padded_question_is_answered_without_padding() {
+    let listener = listener();
+    let mut owner = session(&listener);
+    owner.write_all(&Request::Datagrams { n: 1 }.encode()).unwrap();
+    let Reply::Ready { nonce } = reply(&mut owner) else { panic!("declined") };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(listener.address()).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    for (nonce, sequence) in [(nonce ^ 1, 0), (nonce, 1)] {
+        let question = Datagram { kind: DatagramKind::Question, nonce, sequence };
+        let mut padded = question.encode().to_vec();
+        padded.resize(TRAIN_PACKET_BYTES, 0xA5);
+        socket.send(&padded).unwrap();
+    }
+    let mut bytes = [0; 2000];
+    let read = socket.recv(&mut bytes).unwrap();
+    assert_eq!(read, wire::DATAGRAM_BYTES);
+    assert_eq!(Datagram::decode(&bytes[..read]).unwrap().sequence, 1, "the first one had no grant");
 }
 
 /// A station that loses some datagrams, duplicates some and sends forged ones.

@@ -85,8 +85,13 @@ pub(super) async fn peers(
 fn shape(peer: &crate::mesh::Peer, targets: &Targets, lease_s: f64) -> barograph_api::Peer {
     let entry = &peer.entry;
     let can = entry.capabilities;
-    let words =
-        [(can.responder, "responder"), (can.bulk, "bulk"), (can.archive, "archive"), (can.iperf3, "iperf3")];
+    let words = [
+        (can.responder, "responder"),
+        (can.bulk, "bulk"),
+        (can.archive, "archive"),
+        (can.iperf3, "iperf3"),
+        (can.trains, "trains"),
+    ];
     let reason = match &peer.state {
         PeerState::Ignored(reason) => Some(reason.clone()),
         PeerState::Up => targets

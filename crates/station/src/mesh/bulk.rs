@@ -7,6 +7,7 @@
 
 mod budget_file;
 mod consent;
+mod early;
 mod iperf3;
 mod log;
 mod parameters;
@@ -23,9 +24,10 @@ use std::time::{Duration, Instant};
 use barograph_api::BulkTest;
 use barograph_forecast::{Interval, Name, Quantity, SeriesId};
 use barograph_mesh::{
-    BudgetError, BudgetUsage, Cost, PlanConfig, TestAdmission, TestAdmissionConfig, TestRefusal, TurnCounts,
+    BudgetError, BudgetUsage, Cost, EarlyTestCounts, PlanConfig, TestAdmission, TestAdmissionConfig,
+    TestRefusal, TurnCounts,
 };
-use barograph_probe::io::{CancellationToken, ProbeContext, stream_counted};
+use barograph_probe::io::{CancellationToken, ProbeContext, stream_counted, train};
 use barograph_probe::stop::ForecastInterval;
 use barograph_probe::stream::{StreamPlan, StreamResult};
 use barograph_probe::wire::{DeclineReason, STREAM_MS_MAX};
@@ -45,7 +47,7 @@ use super::MeshState;
 use super::mesh_state::now_s;
 use super::peers::Peer;
 use crate::config::{BulkWith, MeshConfig};
-use crate::forecast::series::SeriesTable;
+use crate::forecast::series::{SeriesState, SeriesTable};
 use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
 use crate::sync::lock;
@@ -57,6 +59,8 @@ pub(crate) struct Bulk {
     pub(crate) consents: bool,
     pub(crate) plan: PlanConfig,
     pub(crate) slot: Arc<BulkSlot>,
+    /// Whether changes of a path bring tests forward.
+    early_tests: bool,
     early_stop: bool,
     with: BulkWith,
     /// Port of the iperf3 server; `None` = iperf3 is not enabled.
@@ -81,6 +85,7 @@ struct Turns {
     statistics: TurnCounts,
     /// Time of the next turn; `None` without peers.
     next_at: Option<Duration>,
+    early: EarlyTestCounts,
 }
 
 /// Parts of the station that bulk tests use.
@@ -116,6 +121,8 @@ pub(crate) struct BulkTestMetrics {
     /// the host was taken, its budget was used up, or iperf3 was missing.
     pub(crate) deferred: u64,
     pub(crate) next_turn_s: Option<f64>,
+    /// Tests that a change brought forward, and the packet trains that look for changes.
+    pub(crate) early: EarlyTestCounts,
 }
 
 impl Bulk {
@@ -142,6 +149,7 @@ impl Bulk {
             consents: config.bulk,
             plan,
             slot: Arc::default(),
+            early_tests: config.wants_early_tests(),
             early_stop: config.bulk_early_stop,
             with: config.bulk_with,
             iperf3_port: config.wants_iperf3().then_some(config.bulk_iperf3_port),
@@ -177,6 +185,7 @@ impl Bulk {
             skipped: turns.statistics.skipped,
             deferred: turns.statistics.deferrals,
             next_turn_s: turns.next_at.map(|at| at.saturating_sub(now).as_secs_f64()),
+            early: turns.early,
         }
     }
 
@@ -218,8 +227,34 @@ impl Bulk {
         u32::try_from(different.len()).unwrap_or(u32::MAX)
     }
 
+    /// Peers that answer packet trains.
+    fn peers_with_trains(&self) -> BTreeSet<Name> {
+        let peers = self.mesh_state.peers();
+        let able = peers.all().filter(|peer| peer.entry.capabilities.trains);
+        able.map(|peer| peer.entry.host.clone()).collect()
+    }
+
+    /// Sends a packet train to `peer` and returns its rate (bit/s). `None` if the train gave no
+    /// rate, or if a bulk transfer of this host ran meanwhile.
+    fn train(&self, peer: &Name, target: &Target) -> Option<f64> {
+        let begun = self.slot.begun();
+        let rate = train(target, &self.context(peer)).ok().flatten();
+        rate.filter(|_| begun == self.slot.begun() && !self.slot.is_taken())
+    }
+
     fn series(&self, peer: &Name) -> SeriesId {
-        SeriesId { source: self.host.clone(), target: peer.clone(), quantity: Quantity::GOODPUT }
+        self.series_of(peer, Quantity::GOODPUT)
+    }
+
+    fn series_of(&self, peer: &Name, quantity: Quantity) -> SeriesId {
+        SeriesId { source: self.host.clone(), target: peer.clone(), quantity }
+    }
+
+    /// Forecast of the round-trip time to `peer` (s).
+    fn rtt_s(&self, peer: &Name) -> Option<f64> {
+        let series = self.series_of(peer, Quantity::RTT);
+        let next = lock(&self.series_table).get(&series).and_then(SeriesState::forecasts)?;
+        Some(next.median.value)
     }
 
     /// State of the path to `peer`. The calibration is stored here; the forecast is read from the

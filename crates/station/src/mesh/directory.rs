@@ -57,6 +57,7 @@ impl OwnEntry {
                 bulk: self.config.bulk,
                 archive: self.config.archive,
                 iperf3: self.config.wants_iperf3() && super::iperf3_usable().is_ok(),
+                trains: self.config.wants_early_tests(),
             },
             key: Some(self.key),
         }

@@ -25,6 +25,8 @@ pub(crate) fn config(state: &Path, host: &str) -> Config {
     // This period is so long that no scheduled bulk test starts while a test of this file runs.
     // Some tests of this file set a shorter period.
     config.mesh.bulk_every = Duration::from_secs(86_400);
+    // Nor does a change on a busy machine start one.
+    config.mesh.bulk_early_tests = false;
     config
 }
 
@@ -146,6 +148,33 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     let part = |role: &str| spent["budget"]["spent"][role]["bytes"].as_u64().unwrap();
     assert!(part("source") + part("target") <= 15_000_000, "{spent}");
     assert!(matches!(own.status, 200 | 429), "{}", own.body);
+}
+
+#[test]
+fn only_a_station_that_makes_early_tests_offers_packet_trains() {
+    let state = tempfile::tempdir().unwrap();
+    let a = serve(config(&state.path().join("a"), "a"));
+    let early = |host: &str, is_paper: bool| {
+        let mut config = config(&state.path().join(host), host);
+        config.mesh.bulk_early_tests = true;
+        config.mesh.bulk_paper = is_paper;
+        config
+    };
+    let (b, c) = (join(&a, early("b", false)), join(&a, early("c", true)));
+    for (station, other, offers) in [(&a, "b", true), (&a, "c", false), (&b, "a", false)] {
+        until_peers(station, other);
+        let peers = get(station.address(), "/v1/peers").json()["peers"].clone();
+        let peer = peers.as_array().unwrap().iter().find(|peer| peer["host"] == other).unwrap();
+        let capabilities = peer["capabilities"].as_array().unwrap();
+        assert_eq!(capabilities.contains(&json!("trains")), offers, "{peer}");
+    }
+    let metrics = get(b.address(), "/metrics").body;
+    for name in ["early_tests_total{reason=\"train\"} 0", "trains_total{result=\"lost\"} 0"] {
+        assert!(metrics.contains(&format!("barograph_mesh_{name}")), "{metrics}");
+    }
+    for station in [c, b, a] {
+        station.stop(LIMIT);
+    }
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! Loss and round-trip time of datagrams.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
+use super::connect::{self, Session};
 use super::context::ProbeContext;
-use super::{connect, exchange};
+use super::exchange;
 use crate::io::deadline::{Deadline, POLL_INTERVAL};
+use crate::io::payload;
 use crate::quantity_result::MeasuredValue;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind, Request};
 use crate::{ProbeError, Target};
@@ -52,11 +54,9 @@ fn exchange_datagrams(
         deadline.fail(Failure::Local, message)
     })?;
     let nonce = session.request(Request::Datagrams { n }, deadline)?;
-    let failed = |error: io::Error| deadline.io("exchanging datagrams", &error);
-    // Use the session's own address: the responder answers no other address.
-    let mut own = session.connection.tcp().local_addr().map_err(failed)?;
-    own.set_port(0);
-    let burst = DatagramBurst::send_all(own, session.address, nonce, n, pace, deadline).map_err(failed)?;
+    let plan = Burst { n, pace, ..Burst::default() };
+    let burst = DatagramBurst::send_all(&session, nonce, plan, deadline)
+        .map_err(|error| deadline.io("exchanging datagrams", &error))?;
     let samples = burst.round_trips_s();
     if samples.is_empty() && burst.refused {
         let port = session.address.port();
@@ -82,10 +82,28 @@ fn sending_time(left: Duration) -> Duration {
     (left - ANSWER_WAIT_MAX.min(left / 2)).min(SENDING_MAX)
 }
 
+/// Number, size and pace of the datagrams of one burst.
+pub(super) struct Burst {
+    pub(super) n: u32,
+    /// Interval from one datagram to the next.
+    pub(super) pace: Duration,
+    /// Size of each datagram. Bytes after the first [`DATAGRAM_BYTES`] are padding.
+    pub(super) bytes: usize,
+}
+
+impl Default for Burst {
+    /// Returns a burst of one datagram without padding.
+    fn default() -> Self {
+        Self { n: 1, pace: Duration::ZERO, bytes: DATAGRAM_BYTES }
+    }
+}
+
 /// Datagrams that were sent, and their answers.
-struct DatagramBurst {
+pub(super) struct DatagramBurst {
     socket: UdpSocket,
     nonce: u64,
+    /// The next question, with its padding.
+    packet: Vec<u8>,
     /// For each datagram, the time at which it was sent and, if it came back, its round-trip time.
     sent: Vec<(Instant, Option<Duration>)>,
     /// Whether the host reported that no program listens on the port.
@@ -93,21 +111,25 @@ struct DatagramBurst {
 }
 
 impl DatagramBurst {
-    fn send_all(
-        own: SocketAddr,
-        station: SocketAddr,
+    /// Sends all datagrams of `plan`, and waits at most [`ANSWER_WAIT_MAX`] for the last answer.
+    pub(super) fn send_all(
+        session: &Session,
         nonce: u64,
-        n: u32,
-        pace: Duration,
+        plan: Burst,
         deadline: &Deadline,
     ) -> io::Result<Self> {
+        // Use the session's own address: the responder answers no other address.
+        let mut own = session.connection.tcp().local_addr()?;
+        own.set_port(0);
         let socket = UdpSocket::bind(own)?;
         // A connected socket drops datagrams from other addresses and reports a closed port.
-        socket.connect(station)?;
-        let mut burst = Self { socket, nonce, sent: Vec::new(), refused: false };
+        socket.connect(session.address)?;
+        let mut packet = payload::block();
+        packet.truncate(plan.bytes.max(DATAGRAM_BYTES));
+        let mut burst = Self { socket, nonce, packet, sent: Vec::new(), refused: false };
         let began = Instant::now();
-        for sequence in 0..n {
-            let due = began + pace * sequence;
+        for sequence in 0..plan.n {
+            let due = began + plan.pace * sequence;
             burst.receive_while(deadline, |_| due.saturating_duration_since(Instant::now()))?;
             burst.send(sequence)?;
         }
@@ -123,8 +145,12 @@ impl DatagramBurst {
 
     fn send(&mut self, sequence: u32) -> io::Result<()> {
         let question = Datagram { kind: DatagramKind::Question, nonce: self.nonce, sequence };
+        self.packet[..DATAGRAM_BYTES].copy_from_slice(&question.encode());
+        let packet = std::mem::take(&mut self.packet);
         self.sent.push((Instant::now(), None));
-        self.ignore_loss(|socket| socket.send(&question.encode()).map(|_| ()))
+        let sent = self.ignore_loss(|socket| socket.send(&packet).map(|_| ()));
+        self.packet = packet;
+        sent
     }
 
     /// Receives answers as long as `wait` returns a time above zero. Calls `wait` again after each
@@ -181,6 +207,16 @@ impl DatagramBurst {
             Err(error) if matches!(error.kind(), Kind::HostUnreachable | Kind::NetworkUnreachable) => Ok(()),
             done => done,
         }
+    }
+
+    /// Times at which answers arrived, since the first datagram was sent, in ascending order.
+    pub(super) fn arrivals(&self) -> Vec<Duration> {
+        let Some((first, _)) = self.sent.first() else { return Vec::new() };
+        let arrival =
+            |(sent, back): &(Instant, Option<Duration>)| Some(sent.duration_since(*first) + (*back)?);
+        let mut arrivals: Vec<Duration> = self.sent.iter().filter_map(arrival).collect();
+        arrivals.sort_unstable();
+        arrivals
     }
 
     fn round_trips_s(&self) -> Vec<f64> {

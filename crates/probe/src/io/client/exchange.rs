@@ -70,11 +70,14 @@ pub(super) fn rtt_nagle(
     median_of(samples, connection, deadline)
 }
 
-/// Makes one more exchange to check that the station is alive and reachable.
-pub(super) fn check_alive(session: &mut Session, deadline: &Deadline) -> Result<(), ProbeError> {
-    session.request(Request::Rtt { n: 1 }, deadline)?;
+/// Makes one more exchange to check that the station is alive and reachable. Returns whether the
+/// station runs a bulk transfer.
+pub(super) fn check_alive(session: &mut Session, deadline: &Deadline) -> Result<bool, ProbeError> {
+    let load = session.request(Request::Rtt { n: 1 }, deadline)?;
     let exchanged = exchange(&mut session.connection, 0, at_once);
-    exchanged.map(|_| ()).map_err(|error| deadline.io("checking that the station is still alive", &error))
+    exchanged
+        .map(|_| load != 0)
+        .map_err(|error| deadline.io("checking that the station is still alive", &error))
 }
 
 /// Makes one exchange and returns its time in seconds; the answer must equal the question.

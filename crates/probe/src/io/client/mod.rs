@@ -7,6 +7,7 @@ mod exchange;
 mod iperf3;
 mod paced;
 mod stream;
+mod train;
 mod transfer;
 mod trust;
 mod web;
@@ -25,6 +26,7 @@ pub use context::{ChallengeSigner, ProbeContext, ProbeProgress, ProgressFn};
 pub use iperf3::iperf3_session;
 pub use paced::{PacedResult, exchange_on_timer};
 pub use stream::{stream, stream_counted};
+pub use train::train;
 pub use trust::trusting;
 
 /// Kind of the target, as detected.

@@ -21,11 +21,12 @@ pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
     udp.set_write_timeout(Some(POLL_INTERVAL))
 }
 
-/// Answers each datagram that comes from a peer that holds a grant; the answer has as many bytes as
-/// the datagram. Drops all other datagrams. Calls `turn` at the start of each iteration, at least a
-/// few times a second.
+/// Answers each datagram that comes from a peer that holds a grant. The answer has
+/// [`DATAGRAM_BYTES`] bytes, also if the datagram has padding. Drops all other datagrams. Calls
+/// `turn` at the start of each iteration, at least a few times a second.
 pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
-    let mut bytes = [0; DATAGRAM_BYTES + 1];
+    // The padding of a longer datagram is not read.
+    let mut bytes = [0; DATAGRAM_BYTES];
     while !shared.stop.is_cancelled() {
         turn();
         let (read, envelope) = match own::receive(udp, &mut bytes) {

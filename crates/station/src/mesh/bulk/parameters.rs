@@ -90,6 +90,23 @@ impl PathHistory {
         }
     }
 
+    /// Parameters of a test that a change of the path brought forward. `rtt_s` is the forecast of
+    /// the round-trip time (s).
+    pub(super) fn brought_forward(
+        &self,
+        rtt_s: Option<f64>,
+        early_stop: bool,
+        budget: &BudgetConfig,
+    ) -> TestParameters {
+        if self.forecast_bit_s.is_none() {
+            return first(budget);
+        }
+        let rounds_s = EARLY_TEST_ROUNDS * rtt_s.map_or(0.0, |rtt| rtt.clamp(0.0, 1.0));
+        let length = (EARLY_TEST_MIN + Duration::from_secs_f64(rounds_s)).min(FIRST).min(budget.test_max);
+        let early = self.early().filter(|_| early_stop);
+        self.of(length, length, early, false, budget)
+    }
+
     /// Updates the calibration with the result of a test.
     pub(super) fn learn(&mut self, parameters: &TestParameters, streamed: &StreamResult) {
         let is_whole = match streamed.ended {
@@ -171,6 +188,13 @@ fn first_bytes(budget: &BudgetConfig) -> u64 {
 /// paths. In the default budget of 36 s an hour, a station that runs four such tests as source and
 /// four as target uses 16 s.
 const FIRST: Duration = Duration::from_secs(2);
+/// Shortest test that a change brought forward. The forecast follows a change after about three
+/// tests, which then take 3 s of the 4.5 s an hour that a peer grants. A queue that is full delays
+/// each round by up to some tenths of a second.
+const EARLY_TEST_MIN: Duration = Duration::from_secs(1);
+/// Number of round trips by which such a test is longer, up to the length of a first test: slow
+/// start takes eight rounds to 1 Gbit/s at 20 ms, and its end is seen three rounds later.
+const EARLY_TEST_ROUNDS: f64 = 20.0;
 /// The first test of a path may use the budget of bytes per hour divided by this number. In the
 /// default budget of 1.25 GB these are 50 MB, which take 4 s at 100 Mbit/s and 0.4 s at 1 Gbit/s.
 const FIRST_PART: u64 = 25;
@@ -292,6 +316,24 @@ mod tests {
         assert!(full.calibrates && full.early.is_none(), "nothing is calibrated yet");
         let fast = known(100e9).scheduled(TestKind::Settled, true, &budget);
         assert_eq!(fast.bytes_max, budget.test_cap().bytes);
+    }
+
+    #[test]
+    fn a_test_that_is_brought_forward_is_short_and_longer_on_a_long_path() {
+        let budget = BudgetConfig::default();
+        let length = |rtt_s| known(100e6).brought_forward(rtt_s, true, &budget).length.as_secs_f64();
+        assert_eq!(length(None), 1.0);
+        assert!((length(Some(0.02)) - 1.4).abs() < 1e-6, "{}", length(Some(0.02)));
+        for rtt_s in [0.05, 0.6, 100.0, f64::INFINITY] {
+            assert_eq!(length(Some(rtt_s)), 2.0, "{rtt_s}");
+        }
+        let test = known(100e6).brought_forward(None, true, &budget);
+        assert_eq!(test.expected, Cost { duration: Duration::from_secs(1), bytes: 12_500_000 });
+        assert!(!test.calibrates && test.bytes_max == 50_000_000, "a rate that rose to 400 Mbit/s is seen");
+        let first = PathHistory::default().brought_forward(None, true, &budget);
+        assert_eq!(first, PathHistory::default().scheduled(TestKind::Full, true, &budget));
+        let short = BudgetConfig { test_max: Duration::from_millis(500), ..budget };
+        assert_eq!(known(100e6).brought_forward(None, true, &short).length, short.test_max);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use barograph_forecast::Name;
 use barograph_mesh::{PairForecast, Planner};
 use barograph_probe::Target;
 
+use super::early::EarlyPlan;
 use super::{Bulk, TestAttempt, Turns};
 use crate::health::Health;
 use crate::sync::lock;
@@ -36,7 +37,9 @@ impl Tester {
             let planner = Planner::new(ours.host.as_str(), ours.plan, ours.now());
             // The plan was checked when the station started.
             if let (Some(task), Ok(planner)) = (task, planner) {
-                let plan = Plan { bulk: ours, planner, new: BTreeMap::new(), is_brought_forward: false };
+                let early = EarlyPlan::new(&ours);
+                let plan =
+                    Plan { bulk: ours, planner, new: BTreeMap::new(), is_brought_forward: false, early };
                 task.run(|| plan.run(&stopped, &task));
             }
         })?;
@@ -59,6 +62,8 @@ struct Plan {
     new: BTreeMap<Name, u32>,
     /// Whether the next turn was brought forward already.
     is_brought_forward: bool,
+    /// Tests that a change brings forward; `None` if this station makes none.
+    early: Option<EarlyPlan>,
 }
 
 impl Plan {
@@ -71,8 +76,12 @@ impl Plan {
             if !peers.is_empty() && self.planner.next_at() <= now {
                 self.turn(&peers, now);
             }
+            if let Some(early) = &mut self.early {
+                early.step(&self.bulk, &peers);
+            }
             let next_at = (!peers.is_empty()).then(|| self.planner.next_at());
-            *lock(&self.bulk.turns) = Turns { statistics: self.planner.turn_counts(), next_at };
+            let early = self.early.as_ref().map(EarlyPlan::counts).unwrap_or_default();
+            *lock(&self.bulk.turns) = Turns { statistics: self.planner.turn_counts(), next_at, early };
             let wait = next_at
                 .map_or(PEER_CHECK_PERIOD, |at| at.saturating_sub(self.bulk.now()).min(PEER_CHECK_PERIOD));
             match stopped.recv_timeout(wait) {
@@ -158,7 +167,7 @@ fn phase(host: &str, turn: u64, seed: u64) -> f64 {
     (hasher.finish() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Time between two checks for new peers.
+/// Time between two checks for new peers, and for changes that bring a test forward.
 const PEER_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// The first tests of a mesh are spread over this time multiplied by the number of peers, and over
 /// one interval at most. A test occupies both ends for 2 s, and each station is source and target
