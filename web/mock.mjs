@@ -11,18 +11,19 @@ import { FakeSeries, delay, losses, seeded, shifter, wanderer } from './testkit/
  * pairs of so many stations, each with `warm` points; `part` is what it says of itself in `/v1/mesh`, `null` = no such
  * address.
  */
-export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, mesh = 0, part = {}, warm = 400, stream = true, seed = 1, here } = {}) {
-  const mock = new Mock({ empty, many, mesh, part, warm, stream, seed, here, period_ms });
+export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, mesh = 0, part = {}, warm = 400, stream = true, horizons = true, seed = 1, here } = {}) {
+  const mock = new Mock({ empty, many, mesh, part, warm, stream, horizons, seed, here, period_ms });
   await mock.start(port);
   if (0 < period_ms) mock.timer = setInterval(() => mock.step(), period_ms);
   return mock;
 }
 
 class Mock {
-  constructor({ empty, many, mesh, part, warm, stream, seed, here, period_ms }) {
+  constructor({ empty, many, mesh, part, warm, stream, horizons, seed, here, period_ms }) {
     this.here = here;
     this.here_period_ms = period_ms;
     this.gives_stream = stream;
+    this.gives_horizons = horizons;
     this.requests = [];
     this.peers = mesh === 0 ? null : peersOf(mesh);
     this.part = { host: 'aneroid', role: 'host', engine: 'local', site: 'north', groups: ['local:north'], ...part };
@@ -123,11 +124,12 @@ class Mock {
     } else if (pathname === '/v1/series') {
       json(response, { series: this.series.map((series) => series.summary()) });
     } else if (pathname === '/v1/recent') {
-      const wanted = this.series.find((series) =>
-        ['source', 'target', 'quantity'].every((name) => series[name] === searchParams.get(name)),
-      );
+      const wanted = this.#seriesOf(searchParams);
       if (wanted) json(response, wanted.recent());
       else json(response, { error: 'no such series' }, 404);
+    } else if (pathname === '/v1/forecast') {
+      if (this.gives_horizons) json(response, { forecasts: this.#forecasts(searchParams) });
+      else json(response, { error: 'unknown parameter `horizon`' }, 400);
     } else if (pathname === '/v1/stream') {
       if (this.gives_stream) this.#stream(response, this.streams);
       else json(response, { error: 'too many streams' }, 503);
@@ -146,6 +148,17 @@ class Mock {
     } else {
       await this.#file(response, pathname);
     }
+  }
+
+  #seriesOf(searchParams) {
+    return this.series.find((series) => ['source', 'target', 'quantity'].every((name) => series[name] === searchParams.get(name)));
+  }
+
+  // Of one series, with the horizons in minutes or hours.
+  #forecasts(searchParams) {
+    const seconds = searchParams.get('horizon').split(',').map((text) => parseFloat(text) * { m: 60, h: 3600 }[text.at(-1)]);
+    const ahead = this.#seriesOf(searchParams)?.ahead(seconds);
+    return ahead ? [ahead] : [];
   }
 
   async #file(response, pathname) {

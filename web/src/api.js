@@ -72,6 +72,16 @@ export function fetchRecent({ source, target, quantity }) {
 }
 
 /**
+ * `GET /v1/forecast` of one series at some times ahead; `null` if the station has no such forecasts.
+ */
+export async function fetchAhead({ source, target, quantity }) {
+  const query = new URLSearchParams({ source, target, quantity, horizon: '1m,5m,15m,1h', of: 'value' });
+  const answer = await fetchJson(`v1/forecast?${query}`, true);
+  // A series without a forecast has no row.
+  return answer && (answer.forecasts[0] ?? {});
+}
+
+/**
  * Keeps one stream to the station open. When it breaks, opens another, after longer and longer
  * waits.
  *
@@ -210,7 +220,8 @@ async function fetchJson(address, may_be_absent = false) {
     headers: { accept: 'application/json' },
     signal: AbortSignal.timeout(ANSWER_MS_MAX),
   });
-  if (may_be_absent && response.status === 404) return null;
+  // Older stations reject addresses and parameters that they do not have.
+  if (may_be_absent && [400, 404].includes(response.status)) return null;
   if (!response.ok) throw new Error(`${address.split('?')[0]} answered ${response.status}`);
   return response.json();
 }

@@ -16,6 +16,7 @@ import {
   formatRefused,
   formatWithdrawn,
 } from './format.js';
+import { fanOf, formatAhead } from './fan.js';
 import { Graph, OWN_HEIGHT, PART_HEIGHT } from './graph.js';
 import { POINTS_MAX, hasFailed, standingForecast } from './store.js';
 import { Table } from './table.js';
@@ -50,7 +51,9 @@ export class Card {
       this.table.update(series);
       return;
     }
-    setAttribute(this.figure, 'aria-label', describeSeries(series));
+    this.fan = fanOf(series);
+    const further = this.fan.map((one) => formatAhead(one, series.unit, ' to '));
+    setAttribute(this.figure, 'aria-label', [describeSeries(series), ...further].join('; '));
     const waiting = points.length === 0;
     this.waiting.hidden = !waiting;
     // Names of empty graphs would overlap the text in their place.
@@ -62,7 +65,7 @@ export class Card {
       return;
     }
     this.points = points;
-    this.trace = traceOf(points, standingForecast(series), series.unit, points_shown, this.own ? 'told' : 'guessed');
+    this.trace = traceOf(points, standingForecast(series), series.unit, points_shown, this.own ? 'told' : 'guessed', this.fan);
     for (const unit of this.axis_units) setText(unit, this.trace.has_values ? this.trace.scale.label : '');
     this.#draw();
   }
@@ -184,7 +187,7 @@ export class Card {
   #draw() {
     const parts = this.separate ? PARTS : [null];
     if (this.graphs.length === 0) {
-      const hovered = (index) => this.#readOut(index);
+      const hovered = (index, ahead) => (ahead === null ? this.#readOut(index) : this.#readAhead(ahead));
       const height = this.separate ? PART_HEIGHT : this.own ? OWN_HEIGHT : undefined;
       this.graphs = parts.map((part, i) => new Graph(this.papers[i], hovered, height));
     }
@@ -205,6 +208,16 @@ export class Card {
       element('span', { class: 'last' }, `${measured}${Number.isFinite(point.raw) ? `, uncorrected ${formatValue(point.raw, unit)}` : ''}`),
       element('span', { class: 'next' }, `${formatValue(point.forecast, unit)}${interval && ` (${interval})`}`),
       element('span', {}, point.method ?? ''),
+    );
+  }
+
+  #readAhead(index) {
+    const one = this.fan[index];
+    this.read_out.hidden = !one;
+    if (!one) return;
+    this.read_out.replaceChildren(
+      element('span', {}, formatTime(one.time_s)),
+      element('span', { class: 'next' }, formatAhead(one, this.series.unit)),
     );
   }
 

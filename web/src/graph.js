@@ -1,4 +1,5 @@
-// One graph: the measured values, the forecasts issued for them, and the next forecast.
+// One graph: the measured values, the forecasts issued for them, the next forecast, and those
+// further ahead.
 import uPlot from 'uplot';
 import { formatClock, formatTicks } from './format.js';
 
@@ -6,16 +7,25 @@ import { formatClock, formatTicks } from './format.js';
  * A graph inside `place`, as wide as it and `height` CSS pixels high.
  *
  * The forecast of the next measurement is in a margin to the right of the plot: it has no time yet,
- * and its distance from the last point is one step, whatever the step.
+ * and its distance from the last point is one step, whatever the step. The forecasts further ahead
+ * follow as a fan, each one step after the other: on the scale of the plot an hour may be wider
+ * than the graph, or narrower than a pixel.
  */
 export class Graph {
-  /** Calls `hovered(index)` with the row under the pointer, or `null`. */
+  /**
+   * Calls `hovered(index, ahead)` with the row under the pointer or `null`, and the position in the
+   * fan or `null`.
+   */
   constructor(place, hovered, height = GRAPH_HEIGHT) {
     this.place = place;
     this.height = height;
     this.trace = null;
+    this.over_ahead = null;
     this.ink = readInk(place);
-    this.plot = new uPlot(this.#options(hovered), [[], [], [], [], []], place);
+    this.hovered = hovered;
+    this.plot = new uPlot(this.#options(), [[], [], [], [], []], place);
+    this.plot.root.addEventListener('mousemove', (event) => this.#hover(event.clientX));
+    this.plot.root.addEventListener('mouseleave', () => this.#hover(-Infinity));
     this.resizer = new ResizeObserver(() => this.#fit());
     this.resizer.observe(place);
   }
@@ -43,7 +53,7 @@ export class Graph {
     if (0 < width && width !== this.plot.width) this.plot.setSize({ width, height: this.height });
   }
 
-  #options(hovered) {
+  #options() {
     const ink = (name) => () => this.ink[name];
     const axis = (more) => ({
       stroke: ink('label'),
@@ -56,7 +66,7 @@ export class Graph {
     return {
       width: this.place.clientWidth || 320,
       height: this.height,
-      padding: [6, AHEAD_WIDTH, 0, 0],
+      padding: [6, () => this.#marginWidth(), 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
@@ -110,9 +120,31 @@ export class Graph {
       hooks: {
         drawClear: [(u) => this.#drawPaper(u)],
         draw: [(u) => this.#drawMarks(u)],
-        setCursor: [(u) => hovered(u.cursor.left < 0 ? null : (u.cursor.idx ?? null))],
+        setCursor: [(u) => this.#report(u)],
       },
     };
+  }
+
+  // The fan is outside of what uPlot's cursor covers.
+  #hover(client_x) {
+    const x = client_x - this.plot.over.getBoundingClientRect().right - AHEAD_WIDTH / 2;
+    const before = this.over_ahead;
+    this.over_ahead = FAN_STEP / 2 < x ? Math.round(x / FAN_STEP) - 1 : null;
+    if (this.over_ahead !== before) this.#report(this.plot);
+  }
+
+  #report({ cursor: { left, idx } }) {
+    this.hovered(left < 0 ? null : (idx ?? null), this.over_ahead);
+  }
+
+  // Position of forecast `i` ahead, 0 for the next value, in pixels of the canvas.
+  #xAhead({ left, width }, i) {
+    return left + width + (AHEAD_WIDTH / 2 + i * FAN_STEP) * uPlot.pxRatio;
+  }
+
+  // Width of the margin for what is ahead, in CSS pixels.
+  #marginWidth() {
+    return AHEAD_WIDTH + FAN_STEP * (this.trace?.fan.length ?? 0);
   }
 
   #timeRange() {
@@ -126,17 +158,18 @@ export class Graph {
     return this.trace !== null && 0 < this.trace.columns[0].length;
   }
 
-  // Background under the axes: the plot area, the fine grid, and the tinted margin for the next
-  // forecast.
+  // Background under the axes: the plot area, the fine grid, and the tinted margin for what is
+  // ahead.
   #drawPaper(u) {
     const { ctx } = u;
     const { left, top, width, height } = u.bbox;
     const ratio = uPlot.pxRatio;
+    const margin = this.#marginWidth() * ratio;
     ctx.save();
     ctx.fillStyle = this.ink.sheet;
     ctx.fillRect(left, top, width, height);
     ctx.fillStyle = this.ink.ahead;
-    ctx.fillRect(left + width, top, AHEAD_WIDTH * ratio, height);
+    ctx.fillRect(left + width, top, margin, height);
 
     ctx.strokeStyle = this.ink.minor;
     ctx.lineWidth = Math.max(1, Math.round(ratio));
@@ -146,7 +179,7 @@ export class Graph {
       const y = Math.round(u.valToPos(value, 'y', true)) + offset;
       if (y < top || top + height < y) continue;
       ctx.moveTo(left, y);
-      ctx.lineTo(left + width + AHEAD_WIDTH * ratio, y);
+      ctx.lineTo(left + width + margin, y);
     }
     for (const value of this.minor_x ?? []) {
       const x = Math.round(u.valToPos(value, 'x', true)) + offset;
@@ -154,6 +187,11 @@ export class Graph {
       ctx.moveTo(x, top);
       ctx.lineTo(x, top + height);
     }
+    this.trace?.fan.forEach((_, i) => {
+      const x = Math.round(this.#xAhead(u.bbox, i + 1)) + offset;
+      ctx.moveTo(x, top);
+      ctx.lineTo(x, top + height);
+    });
     ctx.stroke();
     ctx.restore();
   }
@@ -220,13 +258,15 @@ export class Graph {
     const ratio = uPlot.pxRatio;
     const { left, top, width, height } = u.bbox;
     const now = left + width;
-    const x = now + (AHEAD_WIDTH / 2) * ratio;
+    const x = this.#xAhead(u.bbox, 0);
 
     ctx.fillStyle = this.ink.label;
     ctx.font = scaleFont(FONT, ratio);
     ctx.textAlign = 'center';
     ctx.textBaseline = 'top';
-    if (this.trace.has_ahead) ctx.fillText('next', x, top + height + 5 * ratio);
+    const { ahead, fan, has_ahead } = this.trace;
+    const label = (text, i) => ctx.fillText(text, this.#xAhead(u.bbox, i), top + height + 5 * ratio);
+    if (has_ahead) ['next', ...fan.map(({ seconds }) => (seconds < 3600 ? `${seconds / 60}m` : `${seconds / 3600}h`))].forEach(label);
 
     // A dot marks the newest value.
     const [times, , , , measured] = this.trace.columns;
@@ -244,14 +284,14 @@ export class Graph {
     ctx.lineTo(now, top + height);
     ctx.stroke();
 
-    const { ahead } = this.trace;
     if (!ahead || ahead.value === null) return;
     const position = (value) => clamp(u.valToPos(value, 'y', true), top, top + height);
+    this.#drawFan(u, ctx, position);
     if (ahead.lower !== null && ahead.upper !== null) {
       const [upper, lower] = [position(ahead.upper), position(ahead.lower)];
       const half = 6 * ratio;
       ctx.fillStyle = this.ink.band;
-      ctx.fillRect(x - half, upper, 2 * half, lower - upper);
+      if (fan.length === 0) ctx.fillRect(x - half, upper, 2 * half, lower - upper);
       ctx.strokeStyle = this.ink.forecast;
       ctx.lineWidth = ratio;
       ctx.beginPath();
@@ -271,6 +311,23 @@ export class Graph {
     ctx.lineTo(x - arm, y);
     ctx.fill();
   }
+
+  // The fan ahead, from the next value on: the band of the intervals and the line of the forecasts.
+  #drawFan(u, ctx, position) {
+    const { ahead, fan } = this.trace;
+    const steps = [ahead, ...fan].map((one, i) => ({ ...one, x: this.#xAhead(u.bbox, i) }));
+    const known = steps.filter(({ lower }) => lower !== null);
+    ctx.fillStyle = this.ink.band;
+    ctx.beginPath();
+    for (const { x, upper } of known) ctx.lineTo(x, position(upper));
+    for (const { x, lower } of known.reverse()) ctx.lineTo(x, position(lower));
+    ctx.fill();
+    ctx.strokeStyle = this.ink.forecast;
+    ctx.lineWidth = 1.25 * uPlot.pxRatio;
+    ctx.beginPath();
+    for (const { x, value } of steps) ctx.lineTo(x, position(value));
+    ctx.stroke();
+  }
 }
 
 /** Height of a graph with its time axis, in CSS pixels; the style sheet reserves the same. */
@@ -289,6 +346,8 @@ export const PART_HEIGHT = 144;
 
 // Width of one mark and its label, in CSS pixels.
 const AHEAD_WIDTH = 34;
+// Distance of two forecasts further ahead, in CSS pixels: the label `15m` and some space.
+const FAN_STEP = 24;
 // Half a time label and some space, in CSS pixels.
 const LABEL_WIDTH = 64;
 // The shortest range of time (s): labels are whole seconds, and there are up to a dozen.

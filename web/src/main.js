@@ -1,6 +1,6 @@
 // The page of a station: measures against it, reads what it has measured, then follows its stream.
 import './page.css';
-import { Connection, fetchLatest, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
+import { Connection, fetchAhead, fetchLatest, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
 import { Grid } from './grid.js';
 import { PageMeasurements } from './here.js';
 import { Mesh } from './mesh.js';
@@ -13,8 +13,9 @@ import { unsupportedReason } from './support.js';
 
 let peer_events = null;
 let others_read = null;
+let gives_ahead = true;
 const store = new Store();
-const view = new View(store, { seen: readHistory, retry: () => connection.connect() });
+const view = new View(store, { seen: readSeries, retry: () => connection.connect() });
 const own = new Own();
 const mesh = new Mesh();
 const sites = new Sites();
@@ -25,6 +26,7 @@ const grid = new Grid(mesh, (pair) => {
 });
 const connection = new Connection({
   async open() {
+    gives_ahead = true;
     await readAll();
     view.setConnection('live');
   },
@@ -118,28 +120,46 @@ async function readSites() {
 }
 
 /**
- * Reads a series' history unless it is there or on its way; a few at a time, the oldest request
- * first.
+ * Reads a series' history unless it is there or on its way, and then its forecasts further ahead; a
+ * few at a time, the oldest request first.
  */
-function readHistory(key) {
-  if (store.series.get(key)?.history !== 'absent') return;
-  store.startHistory(key);
-  pending_reads.push(key);
+function readSeries(key) {
+  if (store.series.get(key)?.history === 'absent') {
+    store.startHistory(key);
+    pending_reads.push([readHistory, key]);
+  } else if (gives_ahead && store.startAhead(key, Date.now())) {
+    pending_reads.push([readAhead, key]);
+  }
   pump();
 }
 
 async function pump() {
   if (READS_MAX <= reading || pending_reads.length === 0) return;
   reading += 1;
-  const key = pending_reads.shift();
+  const [read, key] = pending_reads.shift();
+  await read(key);
+  reading -= 1;
+  pump();
+}
+
+async function readHistory(key) {
   try {
     store.putHistory(key, await fetchRecent(store.series.get(key)));
     view.redraw(key);
   } catch {
     store.failHistory(key);
   }
-  reading -= 1;
-  pump();
+}
+
+/** Reads forecasts further ahead. Without them a graph has no fan; the next value tries again. */
+async function readAhead(key) {
+  const series = store.series.get(key);
+  if (!series || !gives_ahead) return;
+  const forecasts = await fetchAhead(series).catch(() => undefined);
+  if (forecasts === undefined) return;
+  gives_ahead = forecasts !== null;
+  store.putAhead(key, forecasts);
+  view.redraw(key);
 }
 
 // As often as a member's figures change with a few peers. A hidden page reads nothing.

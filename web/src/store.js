@@ -118,6 +118,26 @@ export class Store {
   }
 
   /**
+   * Whether the forecasts further ahead of a series should be read now: at most once for each
+   * value, and only with its history. If so, they count as read.
+   */
+  startAhead(key, now_ms) {
+    const series = this.series.get(key);
+    const value_s = series?.next?.time_s;
+    if (series?.history !== 'present' || value_s === undefined) return false;
+    if (value_s === series.ahead_value_s || now_ms - series.ahead_ms < AHEAD_MS_MIN) return false;
+    series.ahead_value_s = value_s;
+    series.ahead_ms = now_ms;
+    return true;
+  }
+
+  /** Applies the forecasts further ahead, in the shape of `/v1/forecast`. */
+  putAhead(key, forecasts) {
+    const series = this.series.get(key);
+    if (series) series.ahead = forecasts;
+  }
+
+  /**
    * Applies a `point` event. Returns the key of its series, or `null` if the series is not kept: it
    * belongs to another station, or there is no room.
    */
@@ -235,6 +255,9 @@ export const POINTS_MAX = 512;
 // One failure may be an accident.
 const FAILURES_IN_A_ROW_MAX = 2;
 
+// A quarter of the shortest horizon: a fan of a series with many values changes no faster.
+const AHEAD_MS_MIN = 15_000;
+
 /** Series kept: each costs the page a card. For more, use the API. */
 export const SERIES_MAX = 1000;
 
@@ -251,6 +274,8 @@ function newSeries({ source, target, quantity, unit }) {
     last_failure: null,
     failed_in_a_row: 0,
     next: null,
+    ahead: null,
+    ahead_ms: -Infinity,
     history: 'absent',
     points: [],
     pending: [],

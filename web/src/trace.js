@@ -14,9 +14,9 @@ import { hasFailed } from './store.js';
  * Times ascend, as the graph needs them. If a clock was set back, points with later labels are
  * removed, and a gap marks the position. `has_values` says whether the axis range comes from
  * values; without values the axis has no labels. `has_ahead` says whether the margin is for the
- * next forecast.
+ * next forecast. `fan` are the forecasts further ahead (see `fanOf`), in the same scale.
  */
-export function traceOf(points, next, unit, points_shown, gaps = 'guessed') {
+export function traceOf(points, next, unit, points_shown, gaps = 'guessed', further = []) {
   const shown = points.slice(-points_shown);
   const scale = scaleFor(unit, typical(shown, next));
   const hole_s = gaps === 'told' ? Infinity : HOLE_STEPS * typicalStep(shown);
@@ -51,8 +51,10 @@ export function traceOf(points, next, unit, points_shown, gaps = 'guessed') {
   const ahead = next?.median
     ? { value: scaled(next.median.value), lower: scaled(next.lower), upper: scaled(next.upper) }
     : null;
+  const fan = further.map(({ seconds, value, lower, upper }) => ({ seconds, value: scaled(value), lower: scaled(lower), upper: scaled(upper) }));
   const has_values = [...columns[3], ...columns[4], ahead?.value].some(Number.isFinite);
-  return { columns, failures, ahead, has_ahead: true, scale, has_values, range: rangeOf(columns, ahead, unit, scale) };
+  const range = rangeOf(columns, [ahead, ...fan], unit, scale);
+  return { columns, failures, ahead, fan, has_ahead: true, scale, has_values, range };
 }
 
 /**
@@ -70,12 +72,12 @@ export function partOf(trace, part) {
 /**
  * Range of the value axis, `[low, high]` in the trace's scale.
  *
- * It contains the measured values and the next forecast. Rare outliers beyond `OUTLIER_SPREADS`
+ * It contains the measured values and the forecasts `ahead`. Rare outliers beyond `OUTLIER_SPREADS`
  * times the spread of the rest are left out (the graph marks them at its edge), so that one stalled
  * exchange does not flatten the hour around it.
  */
 export function rangeOf(columns, ahead, unit, scale) {
-  const values = [...columns[3], ...columns[4], ahead?.value, ahead?.lower, ahead?.upper]
+  const values = [...columns[3], ...columns[4], ...ahead.flatMap((one) => [one?.value, one?.lower, one?.upper])]
     .filter(Number.isFinite)
     .sort((a, b) => a - b);
   if (values.length === 0) return [0, 1];

@@ -212,6 +212,54 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
+  test('draws the forecasts up to an hour ahead as a fan, whose figures the pointer shows', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
+      await inked(card);
+      const figure = card.locator('[role=img]');
+      await until(async () => /in 1\D?min: .*in 5\D?min: .*in 15\D?min: .*in 60\D?min: .*90.% *: .* to /.test(await figure.getAttribute('aria-label')));
+      const { x, y, width } = await card.locator('canvas').boundingBox();
+      // From the right edge: half of the margin for the next value, then one step for each time.
+      const readOut = async (steps) => {
+        await page.mouse.move(x + width - 17 - 24 * steps, y + 40);
+        return card.locator('.read-out');
+      };
+      await eventually(page, await readOut(0), /^\d\d:\d\d:\d\d *in 60\D?min: [\d.]+\D?ms \(90\D?%: [\d.]+ – [\d.]+\D?ms\)$/);
+      await eventually(page, await readOut(2), /in 5\D?min: /);
+      mock.putPair('aneroid', '127.0.0.1:7311', 'rtt_nagle', { value: 0.0417 });
+      await eventually(page, card.locator('.last .figure'), /^41\.7/);
+      assert.match(await card.locator('.read-out').textContent(), /in 5\D?min: /, 'new points keep what the pointer shows');
+      await page.mouse.move(x + 60, y - 20);
+      await until(async () => !(await card.locator('.read-out').isVisible()));
+    });
+  });
+
+  test('reads the fan of a series only once while no value arrives', async () => {
+    await withPage(browser, {}, async ({ page, mock, requests }) => {
+      const forecasts = () => requests.filter((url) => url.includes('/v1/forecast?'));
+      await until(async () => forecasts().length === mock.series.length);
+      await page.getByLabel('Show').last().selectOption('60');
+      await page.getByRole('button', { name: 'Use the dark theme' }).click();
+      mock.lag(1);
+      await until(() => mock.requests.filter((path) => path === '/v1/recent').length === 2 * mock.series.length);
+      await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
+      assert.equal(forecasts().length, mock.series.length);
+    });
+  });
+
+  test('a station without horizons has no fan and no trouble', async () => {
+    await withPage(browser, { mock: { horizons: false } }, async ({ page, mock }) => {
+      const card = cardOf(page, 'rtt', '127.0.0.1:7311');
+      await inked(card);
+      await until(() => mock.requests.includes('/v1/forecast'));
+      mock.put('rtt', { value: 0.5 });
+      await eventually(page, card.locator('.last .figure'), /^500/);
+      assert.doesNotMatch(await card.locator('[role=img]').getAttribute('aria-label'), /in \d+.min/);
+      assert.ok(!(await page.getByRole('alert').isVisible()));
+      assert.ok(mock.requests.filter((path) => path === '/v1/forecast').length <= 3, 'no more than were on their way');
+    });
+  });
+
   test('the pointer shows the value of a single point', async () => {
     await withPage(browser, {}, async ({ page }) => {
       const card = cardOf(page, 'rtt', '127.0.0.1:7311');

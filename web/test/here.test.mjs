@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { PageMeasurements } from '../src/here.js';
-import { Store } from '../src/store.js';
+import { fanOf } from '../src/fan.js';
+import { Store, keyOf } from '../src/store.js';
 import { obstacle, stationUrl } from '../src/measure/address.js';
 import { Communicator } from '../src/measure/communicator.js';
 import { runWorker } from '../src/measure/port.js';
@@ -32,6 +33,24 @@ describe('the communicator', () => {
     const twelfth = series('rtt')[11];
     assert.deepEqual(Object.keys(twelfth).sort(), KEYS.toSorted(), 'ten forecasts were scored');
     assert.ok(0 <= twelfth.lower && twelfth.lower <= twelfth.upper);
+  });
+
+  test('points have forecasts up to an hour ahead, which the page draws once they have intervals', async () => {
+    const { world, communicator, series } = begin({ period_s: 10, experiments: ['rtt'] });
+    await world.advance(1_205_000);
+    assert.deepEqual(series('rtt')[0].next.horizons, [], 'the time between points is unknown');
+    const last = series('rtt').at(-1);
+    assert.deepEqual(last.next.horizons.map(({ seconds, of }) => [seconds, of]), [60, 300, 900, 3600].map((seconds) => [seconds, 'value']));
+    const store = new Store();
+    store.replaceSeries([{ ...last, count: 0, failures: 0, last: null, next: null }]);
+    store.startHistory(keyOf(last));
+    store.putHistory(keyOf(last), { points: [] });
+    for (const point of series('rtt')) store.addPoint(point);
+    const fan = fanOf(store.series.get(keyOf(last)));
+    assert.deepEqual(fan.map(({ seconds, time_s }) => [seconds, time_s]), [60, 300].map((seconds) => [seconds, last.time_s + seconds]));
+    for (const { value, lower, upper } of fan) assert.ok(0 <= lower && lower <= value && value <= upper, `${lower} ${value} ${upper}`);
+    communicator.set({ kind: 'nws' });
+    assert.deepEqual(communicator.history('rtt', 9).next.horizons.map(({ seconds }) => seconds), [60, 300, 900, 3600], 'another forecaster has them, too');
   });
 
   test('corrects rates by the round trip and keeps the raw rates', async () => {

@@ -46,6 +46,19 @@ test('renamed series keep their points', () => {
   assert.deepEqual([...store.series.values()][0].points.map((p) => p.time_s), [1, 2, 3]);
 });
 
+test('forecasts further ahead are read with the history, once for each value, and not too often', () => {
+  const store = storeWith([point(1)]);
+  const next = (time_s) => ({ time_s, median: { value: 1 } });
+  assert.equal(store.startAhead(KEY, 0), false, 'there is no forecast yet');
+  store.addPoint(point(2, { value: 2, next: next(2) }));
+  assert.deepEqual([0, 60_000].map((now_ms) => store.startAhead(KEY, now_ms)), [true, false]);
+  store.addPoint(point(3, { value: 3, next: next(3) }));
+  assert.deepEqual([10_000, 15_000].map((now_ms) => store.startAhead(KEY, now_ms)), [false, true]);
+  store.replaceSeries([summary({ next: next(4) })]);
+  assert.equal(store.startAhead(KEY, 90_000), false, 'the history comes first');
+  assert.equal(store.startAhead('a series that is gone', 90_000), false);
+});
+
 test('the history has a bounded size after any time', () => {
   const store = storeWith([point(0)]);
   for (let i = 1; i < 3 * POINTS_MAX; i += 1) store.addPoint(point(i));

@@ -87,6 +87,16 @@ test('the next forecast and its interval are in the axis range; shares end at 0 
   assert.equal(range[1], 100);
 });
 
+test('forecasts further ahead are scaled, and in the axis range as the next one is', () => {
+  const points = Array.from({ length: 20 }, (_, i) => at(i, 0.05 + 0.001 * (i % 3)));
+  const fan = [{ seconds: 60, value: 0.05, lower: 0.04, upper: 0.06 }];
+  const whole = traceOf(points, { median: { value: 0.05 } }, 's', 512, 'guessed', fan);
+  assert.deepEqual(whole.fan, [{ seconds: 60, value: 50, lower: 40, upper: 60 }]);
+  assert.ok(whole.range[0] <= 40 && 60 <= whole.range[1], `${whole.range}`);
+  assert.ok(traceOf(points, { median: { value: 0.05 } }, 's', 512).range[1] < 60, 'without them it is narrower');
+  assert.deepEqual([partOf(whole, 'measured').fan, partOf(whole, 'forecast').fan], [whole.fan, whole.fan], 'so that both parts have one width');
+});
+
 test('the usual step is the median', () => {
   assert.equal(typicalStep([at(0), at(1), at(2), at(50)]), 1);
   assert.equal(typicalStep([at(0)]), Infinity);

@@ -135,7 +135,7 @@ class FakeHere {
 
   #send(series, point, gap = false) {
     const detail = { n: 1, ...(gap ? { gap } : {}), ...(series.unit === 'bit/s' && point.value !== undefined ? { raw: point.value * 0.93 } : {}) };
-    const event = { ...point, ...series.identity(), next: series.next(), detail };
+    const event = { ...point, ...series.identity(), next: series.ahead([60, 300, 900, 3600]), detail };
     for (const listener of this.listeners.point) listener(event);
   }
 }

@@ -62,6 +62,22 @@ export class FakeSeries {
     };
   }
 
+  /** Forecasts further ahead, whose errors grow as those of a random walk do; in the shape of `/v1/forecast`. */
+  ahead(seconds) {
+    const next = this.next();
+    if (next === null) return null;
+    const horizons = seconds.map((seconds) => {
+      const { median, lower, upper } = next;
+      const horizon = { seconds, of: 'value', scored: this.count, mean: next.mean, median, basis: 'own' };
+      if (lower === undefined || this.count * this.period_s < 2 * seconds) return horizon;
+      const wider = 1 + 0.25 * Math.log(1 + seconds / this.period_s);
+      const half = wider * (upper - median.value);
+      const most = this.unit === 'ratio' ? 1 : Infinity;
+      return { ...horizon, lower: Math.max(0, median.value - half), upper: Math.min(most, median.value + half) };
+    });
+    return { ...next, horizons };
+  }
+
   summary() {
     const point = this.points.at(-1);
     const last = point ? { ...this.identity(), time_s: point.time_s, value: point.value, error: point.error } : null;

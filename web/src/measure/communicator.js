@@ -3,7 +3,7 @@ import { isLoopback } from './address.js';
 import { runCycle } from './cycle.js';
 import { ProbeError } from './failure.js';
 import { toCsv, toJson, toValuesCsv } from './history.js';
-import { CLIENT, QUANTITIES, SeriesState } from './series.js';
+import { CLIENT, HORIZONS, QUANTITIES, SeriesState } from './series.js';
 import { BEAT_S, Timetable, SleepDetector, retryDelay } from './schedule.js';
 import { Sessions } from './sessions.js';
 import { AUTO, AutoSize, BulkTest } from './sizing.js';
@@ -13,7 +13,8 @@ import { Traffic } from './traffic.js';
 /**
  * The communicator. All effects go through `world`: `now_ms()`, a monotonic clock; `wall_ms()`,
  * `random()`, `setTimeout`, `clearTimeout`, `fetch`, and `openSession(station_url, {signal,
- * count})`. `makeBattery(kind)` makes forecasters; `post(message)` receives points and statuses.
+ * count})`. `makeBattery(kind, horizons)` makes forecasters; `post(message)` receives points and
+ * statuses.
  */
 export class Communicator {
   #world;
@@ -529,7 +530,7 @@ export class Communicator {
   }
 
   #battery() {
-    return this.#makeBattery(this.#settings.kind);
+    return this.#makeBattery(this.#settings.kind, HORIZONS);
   }
 
   #enter(state, message) {

@@ -16,6 +16,9 @@ export const UNITS = Object.freeze({
 /** The quantities, in the order in which they are shown. */
 export const QUANTITIES = Object.freeze(Object.keys(UNITS));
 
+/** Horizons whose forecasts are in `next`, as a station keeps them. */
+export const HORIZONS = Object.freeze([60, 300, 900, 3600].map((seconds) => ({ seconds })));
+
 /**
  * Points of one series with the forecast issued for each, as in
  * crates/station/src/forecast/series.rs.
@@ -29,7 +32,7 @@ export class SeriesState {
 
   /**
    * `series` is `{source, target, quantity}`; `makeBattery` makes a battery of the selected
-   * forecaster.
+   * forecaster with `HORIZONS`.
    */
   constructor(series, makeBattery) {
     this.series = { ...series, unit: UNITS[series.quantity] };
@@ -55,7 +58,7 @@ export class SeriesState {
       if (!this.#battery.update(outcome.value, time_s)) return null;
       this.#value_time_s = time_s;
       this.#is_bound = detail?.at_least === true;
-      this.#next = this.#forecasts();
+      this.#next = this.#ahead();
     }
     const point = { ...this.series, time_s, ...outcome, ...issuedFor(issued), next: this.#next, detail };
     this.history.add(point, is_learnt);
@@ -76,7 +79,7 @@ export class SeriesState {
       this.#battery.update(value, time_s);
       this.#is_bound = at_least;
     }
-    this.#next = this.#forecasts();
+    this.#next = this.#ahead();
   }
 
   /** Renames the target; it is the same station, so measurements and forecasts stay. */
@@ -94,11 +97,20 @@ export class SeriesState {
   #forecasts(time_s) {
     const forecasts = this.#battery.forecast(undefined, time_s);
     if (forecasts === null) return null;
-    const { lower, upper, ...rest } = forecasts;
-    // No time and no rate is negative, as in bounds() of forecast/series/state.rs.
-    const ends = lower === null || upper === null ? {} : { lower: Math.max(0, lower), upper: Math.max(0, upper) };
-    return { ...this.series, time_s: this.#value_time_s, ...rest, ...ends, ...(this.#is_bound ? { at_least: true } : {}) };
+    return { ...this.series, time_s: this.#value_time_s, ...clamped(forecasts), ...(this.#is_bound ? { at_least: true } : {}) };
   }
+
+  // The forecasts of the next value, and of the values further ahead.
+  #ahead() {
+    const next = this.#forecasts();
+    const horizons = HORIZONS.map((horizon) => this.#battery.ahead(horizon, 'value')).filter((one) => one !== null);
+    return next && { ...next, horizons: horizons.map(clamped) };
+  }
+}
+
+// No time and no rate is negative, as in bounds() of forecast/series/state.rs.
+function clamped({ lower, upper, ...rest }) {
+  return lower === null || upper === null ? rest : { ...rest, lower: Math.max(0, lower), upper: Math.max(0, upper) };
 }
 
 function issuedFor(next) {
