@@ -75,14 +75,14 @@ impl TransferProgress {
                 }
                 (self.has_begun, self.files, self.bytes) = (true, *files, *bytes);
                 self.phase = Phase::Transferring;
-                self.rates.update(now_s, *held_bytes);
+                self.rates.update(now_s, *held_bytes, *bytes);
                 // After a change of receiver the counts continue, so start the next second from the
                 // current counts.
                 self.limit_since = Some((now_s, self.seen));
             }
             TransferEvent::Progress(seen) => {
                 self.seen = *seen;
-                self.rates.update(now_s, seen.held_bytes);
+                self.rates.update(now_s, seen.held_bytes, self.bytes);
                 self.update_limit(now_s);
             }
             TransferEvent::Failover { .. } => self.phase = Phase::Connecting,
@@ -129,7 +129,7 @@ impl TransferProgress {
     }
 
     pub(crate) fn left(&self) -> Option<RemainingTime> {
-        self.rates.left(self.bytes.saturating_sub(self.seen.held_bytes))
+        self.rates.left()
     }
 
     pub(crate) fn rate_bytes_s(&self) -> Option<f64> {
