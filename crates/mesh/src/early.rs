@@ -120,10 +120,10 @@ impl EarlyTests {
         }
         let Self { pairs, rng, .. } = self;
         for (peer, takes_trains) in peers {
-            let pair = pairs.entry(peer.into()).or_insert_with(|| {
-                let first_train_at = now.saturating_add(TRAIN_PERIOD.mul_f64(rng.uniform()));
-                PairWatch::new(now, first_train_at)
-            });
+            let spread = train_period(pairs.len() + 1);
+            let pair = pairs
+                .entry(peer.into())
+                .or_insert_with(|| PairWatch::new(now, now.saturating_add(spread.mul_f64(rng.uniform()))));
             pair.is_peer = true;
             pair.takes_trains = takes_trains;
         }
@@ -141,8 +141,7 @@ impl EarlyTests {
     /// more.
     #[must_use]
     pub fn train_period(&self) -> Duration {
-        let peers = self.pairs.values().filter(|pair| pair.is_peer && pair.takes_trains).count();
-        TRAIN_PERIOD.max(TRAIN_SHARE.saturating_mul(u32::try_from(peers).unwrap_or(u32::MAX)))
+        train_period(self.pairs.values().filter(|pair| pair.is_peer && pair.takes_trains).count())
     }
 
     /// Returns the peer to which a train is due. Report its result with
@@ -243,6 +242,11 @@ impl EarlyTests {
             bytes: (self.credit.bytes + earned(per_hour.bytes as f64)).min(most.bytes as f64),
         };
     }
+}
+
+/// Time between two trains to one of `peers` peers.
+fn train_period(peers: usize) -> Duration {
+    TRAIN_PERIOD.max(TRAIN_SHARE.saturating_mul(u32::try_from(peers).unwrap_or(u32::MAX)))
 }
 
 /// Most that early tests can save: half an hour's budget. With 36 s an hour these are 18 s. If the

@@ -25,8 +25,6 @@ pub(crate) fn config(state: &Path, host: &str) -> Config {
     // This period is so long that no scheduled bulk test starts while a test of this file runs.
     // Some tests of this file set a shorter period.
     config.mesh.bulk_every = Duration::from_secs(86_400);
-    // Nor does a change on a busy machine start one.
-    config.mesh.bulk_early_tests = false;
     config
 }
 
