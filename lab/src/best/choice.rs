@@ -93,7 +93,7 @@ pub(super) fn verdicts(questions: &[Question]) -> Table {
         "size | questions | right | too close | wrong | no answer | right or too close, % | first ÷ fastest",
     );
     for (name, group) in groups(questions) {
-        let count = |verdict| group.iter().filter(|question| question.verdict == verdict).count();
+        let count = |verdict: Verdict| group.iter().filter(|question| question.verdict == verdict).count();
         let [right, close] = [Verdict::Right, Verdict::TooClose].map(count);
         let ratios: Vec<f64> = group.iter().filter_map(|question| question.first_over_fastest).collect();
         table.push(cells![
@@ -136,8 +136,8 @@ fn groups(questions: &[Question]) -> Vec<(String, Vec<&Question>)> {
     let mut sizes: Vec<u64> = questions.iter().map(|question| question.bytes).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let of = |bytes: u64| questions.iter().filter(|question| question.bytes == bytes).collect();
-    let all = ("all".to_owned(), questions.iter().collect());
+    let of = |bytes: u64| questions.iter().filter(|question| question.bytes == bytes).collect::<Vec<_>>();
+    let all = ("all".to_owned(), questions.iter().collect::<Vec<_>>());
     sizes.into_iter().map(|bytes| (size_name(bytes), of(bytes))).chain([all]).collect()
 }
 
