@@ -7,7 +7,6 @@ use barograph_probe::percent;
 use barograph_study::units::{
     format_age, format_bit_rate, format_bytes, format_seconds, format_share, format_significant,
 };
-
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

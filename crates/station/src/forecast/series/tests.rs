@@ -424,6 +424,32 @@ fn every_horizon_of_a_series_has_forecasts_of_its_own_and_others_are_interpolate
 }
 
 #[test]
+fn several_quantiles_are_those_one_by_one_and_are_possible_values() {
+    let series_table = with_values(1000);
+    let (state, shares) = (only_state(&series_table), [0.9, 0.03, 0.5, 0.01, 0.995]);
+    for horizon in [Horizon::Steps(1), Horizon::Seconds(60.0), Horizon::Seconds(200.0)] {
+        for of in [HorizonOf::Mean, HorizonOf::Value] {
+            let one_by_one = shares.map(|share| state.quantile_over(horizon, of, share));
+            assert!(one_by_one.iter().all(Option::is_some), "{horizon:?}");
+            assert_eq!(state.quantiles_over(horizon, of, &shares), one_by_one, "{horizon:?} {of:?}");
+            assert_eq!(state.quantiles_over(horizon, of, &[0.03]), one_by_one[1..2], "no kept share");
+        }
+    }
+    // No share of the CPU is above 1.
+    let (mut series_table, quantity) = (SeriesTable::new(1), Quantity::new("cpu_available").unwrap());
+    let mut of_cpu = measurement("a", 0, Outcome::Value(1.0));
+    of_cpu.series.quantity = quantity;
+    for n in 0..50_u32 {
+        of_cpu.time_unix_ns += 10_000_000_000;
+        of_cpu.outcome = Outcome::Value(1.0 - 0.01 * f64::from(n % 2));
+        series_table.observe(&of_cpu);
+    }
+    let state = series_table.get(&of_cpu.series).unwrap();
+    let all = state.quantiles_over(Horizon::Steps(1), HorizonOf::Value, &[0.95, 0.99]);
+    assert!(all.iter().all(|quantile| quantile.is_some_and(|quantile| quantile <= 1.0)), "{all:?}");
+}
+
+#[test]
 fn series_beyond_a_number_have_no_horizons_until_others_are_removed() {
     let mut series_table = SeriesTable::new(9);
     series_table.with_horizons_max = 2;
