@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_timeout::{
     Adaptive, AdaptiveConfig, Attempt, AttemptOutcome, FixedTimeout, INITIAL_TIMEOUT, MAX_TIMEOUT, Nws,
-    NwsEscalating, Rfc6298, TimeoutEstimator,
+    NwsEscalating, QuantileTimeout, Rfc6298, TimeoutEstimator,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -65,12 +65,13 @@ impl Estimator {
 impl AdaptiveTimeout {
     #[new]
     #[pyo3(signature = (
-        strategy="default", *, k=None, seconds=None, budget=None, tries=3, limit=None, start=None, host=None, saved=None
+        strategy="default", *, k=None, share=None, seconds=None, budget=None, tries=3, limit=None, start=None, host=None, saved=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "Python names them at the call")]
     fn new(
         strategy: &str,
         k: Option<f64>,
+        share: Option<f64>,
         seconds: Option<f64>,
         budget: Option<f64>,
         tries: u32,
@@ -83,9 +84,10 @@ impl AdaptiveTimeout {
         let is_nws = matches!(strategy, "nws" | "nws-escalating");
         for (name, is_given, is_used) in [
             ("k", k.is_some(), is_nws),
+            ("share", share.is_some(), strategy == "quantile"),
             ("seconds", seconds.is_some(), strategy == "static"),
             ("budget", budget.is_some(), strategy == "default"),
-            ("start", start.is_some(), strategy == "default" || is_nws),
+            ("start", start.is_some(), is_nws || matches!(strategy, "default" | "quantile")),
             ("host", host.is_some(), strategy == "default"),
             ("a saved state", saved.is_some(), strategy == "default"),
         ] {
@@ -99,6 +101,7 @@ impl AdaptiveTimeout {
             "default" => Estimator::Adaptive(Box::new(adaptive(budget, start, limit, host, saved)?)),
             "nws" => Estimator::Other(Box::new(nws()?)),
             "nws-escalating" => Estimator::Other(Box::new(NwsEscalating(nws()?))),
+            "quantile" => Estimator::Other(Box::new(quantile(share)?.with_start(start))),
             "rfc6298" => Estimator::Other(Box::new(Rfc6298::default())),
             "static" => {
                 let seconds =
@@ -288,6 +291,12 @@ fn adaptive(
     }
 }
 
+fn quantile(share: Option<f64>) -> PyResult<QuantileTimeout> {
+    let share = share.unwrap_or(SHARE_DEFAULT);
+    QuantileTimeout::new(share)
+        .ok_or_else(|| PyValueError::new_err(format!("share must be from 0.005 to 0.995, not {share}")))
+}
+
 fn deviations(k: f64) -> PyResult<f64> {
     if k.is_finite() && k >= 0.0 {
         return Ok(k);
@@ -303,7 +312,10 @@ fn only_default(does: &str) -> PyErr {
     PyValueError::new_err(format!("only the strategy 'default' {does}"))
 }
 
-const STRATEGIES: &str = "'default', 'nws', 'nws-escalating', 'rfc6298', 'static'";
+const STRATEGIES: &str = "'default', 'nws', 'nws-escalating', 'quantile', 'rfc6298', 'static'";
+
+/// One first attempt in a hundred is cut off: few enough that retries hardly load the target.
+const SHARE_DEFAULT: f64 = 0.99;
 
 /// The better of the two that the paper tried (Allen, Wolski, Plank 2002, §4.3).
 const DEVIATIONS_DEFAULT: f64 = 2.0;

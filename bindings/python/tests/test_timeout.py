@@ -1,4 +1,5 @@
 import math
+import random
 import threading
 
 import pytest
@@ -34,7 +35,7 @@ def test_every_strategy_decides_and_learns():
     assert AdaptiveTimeout("static", seconds=5, limit=2).timeout() == 2.0
     assert AdaptiveTimeout("nws", start=9).timeout() == 9.0
     assert AdaptiveTimeout("rfc6298").timeout() == 3.0
-    for strategy in ("default", "nws", "nws-escalating", "rfc6298"):
+    for strategy in ("default", "nws", "nws-escalating", "quantile", "rfc6298"):
         link = AdaptiveTimeout(strategy)
         before = link.timeout()
         for _ in range(50):
@@ -54,6 +55,20 @@ def test_the_default_k_of_the_papers_timeout_is_2():
     default, two, one = (link.decide() for link in links)
     assert default.timeout == two.timeout == pytest.approx(two.forecast + 2 * two.error)
     assert one.timeout == pytest.approx(one.forecast + one.error)
+
+
+def test_a_quantile_timeout_is_reached_by_its_share_of_first_attempts():
+    links = [AdaptiveTimeout("quantile"), AdaptiveTimeout("quantile", share=0.9, start=7)]
+    assert [link.timeout() for link in links] == [45.0, 7.0]
+    for link in links:
+        times = random.Random(1)
+        for _ in range(400):
+            link.answered(1.0 + times.random())
+    p99, p90 = (link.decide() for link in links)
+    assert 1.6 < p90.timeout < 2.0 and p90.timeout < p99.timeout < 2.3
+    assert p90.expected_timeouts == pytest.approx(0.1) and p99.expected_timeouts == pytest.approx(0.01)
+    assert p99.reason == "a quantile of the forecast response time"
+    assert links[0].timeout(number=1) == pytest.approx(4 * p99.timeout)
 
 
 @pytest.mark.parametrize("end", ["answered", "timed_out", "superseded", "failed", "connected"])
@@ -78,6 +93,9 @@ def test_an_invalid_time_is_rejected_and_changes_nothing(end, bad):
         (lambda: AdaptiveTimeout(k=1), "'default' does not take k"),
         (lambda: AdaptiveTimeout("nws", k=-1), "k must be .* not -1"),
         (lambda: AdaptiveTimeout("nws", k=math.nan), "k must be .* not NaN"),
+        (lambda: AdaptiveTimeout("quantile", share=1.0), "share must be from 0.005 to 0.995, not 1"),
+        (lambda: AdaptiveTimeout("quantile", share=math.nan), "share must be .* not NaN"),
+        (lambda: AdaptiveTimeout(share=0.9), "'default' does not take share"),
         (lambda: AdaptiveTimeout("rfc6298", host=Host()), "does not take host"),
         (lambda: AdaptiveTimeout(budget=1.5), "budget must be .* not 1.5"),
         (lambda: AdaptiveTimeout(budget=math.nan), "budget must be .* not NaN"),

@@ -61,6 +61,8 @@ pub enum TimeoutReason {
     Initial,
     /// Forecast plus a multiple of its error.
     ForecastError,
+    /// A quantile of the forecast response time.
+    Quantile,
     /// This timeout minimises the expected time to the response.
     Optimal,
     /// No timeout is expected to gain time, so this long timeout only detects a missing response.
@@ -82,6 +84,7 @@ impl fmt::Display for TimeoutReason {
             Self::Fixed => "fixed by the caller",
             Self::Initial => "no response recorded yet",
             Self::ForecastError => "forecast and a multiple of its error",
+            Self::Quantile => "a quantile of the forecast response time",
             Self::Optimal => "a retry after this time is expected to be fastest",
             Self::Backstop => "no timeout is expected to gain time",
             Self::BudgetSpent => "the retry budget is spent",

@@ -12,9 +12,10 @@
 //!   budget.
 //! - [`MessageAttempts`] numbers the attempts of one message.
 //!
-//! The other estimators are for comparison: [`FixedTimeout`]; [`Nws`] and [`NwsEscalating`], the
-//! estimators of Allen, Wolski and Plank, *Adaptive timeout discovery using the Network Weather
-//! Service* (2002); and [`Rfc6298`], the retransmission timer of TCP.
+//! [`QuantileTimeout`] takes a quantile of the forecast response time, for programs that plan how
+//! many attempts are cut off. The other estimators are for comparison: [`FixedTimeout`]; [`Nws`]
+//! and [`NwsEscalating`], the estimators of Allen, Wolski and Plank, *Adaptive timeout discovery
+//! using the Network Weather Service* (2002); and [`Rfc6298`], the retransmission timer of TCP.
 //!
 //! The feature `link` adds module `link`: messages over TCP that are cut off, sent again and
 //! handled once. The feature `tower` adds module `tower`: middleware for services.
@@ -48,6 +49,7 @@ pub mod fuzzing;
 #[cfg(feature = "link")]
 pub mod link;
 mod nws;
+mod quantile;
 mod rfc6298;
 #[cfg(any(feature = "link", feature = "tower"))]
 mod sync;
@@ -60,6 +62,7 @@ pub use attempt::{Attempt, AttemptOutcome, MessageAttempts};
 pub use decision::{TimeoutDecision, TimeoutReason};
 pub use fixed::FixedTimeout;
 pub use nws::{Nws, NwsEscalating};
+pub use quantile::QuantileTimeout;
 pub use rfc6298::Rfc6298;
 
 use core::time::Duration;

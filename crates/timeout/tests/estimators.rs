@@ -4,8 +4,8 @@
 
 use barograph_timeout::{
     Adaptive, AdaptiveConfig, Attempt, AttemptOutcome, FixedTimeout, HostStatistics, INITIAL_TIMEOUT,
-    MAX_TIMEOUT, MessageAttempts, Nws, NwsEscalating, Rfc6298, StateError, TimeoutDecision, TimeoutEstimator,
-    TimeoutReason,
+    MAX_TIMEOUT, MessageAttempts, Nws, NwsEscalating, QuantileTimeout, Rfc6298, StateError, TimeoutDecision,
+    TimeoutEstimator, TimeoutReason,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -125,6 +125,76 @@ fn escalated_timeouts_grow_up_to_the_limit() {
         timeouts.push(link.timeout(&message.attempt(Duration::ZERO)));
     }
     assert_eq!(timeouts, [S(1.0), S(4.0), S(16.0), MAX_TIMEOUT]);
+}
+
+#[test]
+fn quantile_timeouts_cut_off_their_share_of_first_attempts() {
+    for share in [0.9, 0.99] {
+        let mut link = QuantileTimeout::new(share).unwrap();
+        let mut uniform = uniform(5);
+        let mut cut = |messages: u32, slowness: f64| -> u32 {
+            let mut time = || slowness * lognormal(0.5, &mut uniform);
+            (0..messages).map(|_| send(&mut link, 1, &[time(), 1.0])).sum()
+        };
+        let expected = 1.0 - share;
+        cut(500, 1.0);
+        let steady = f64::from(cut(3000, 1.0)) / 3000.0;
+        assert!((steady - expected).abs() < 0.5 * expected, "{share}: {steady}");
+        // If each timeout were learned as the response time, all attempts would now be cut off.
+        cut(200, 10.0);
+        let slow = f64::from(cut(3000, 10.0)) / 3000.0;
+        assert!((slow - expected).abs() < 0.5 * expected, "{share}: {slow} on the slow path");
+    }
+}
+
+#[test]
+fn quantile_timeouts_do_not_shrink_without_retries() {
+    let mut link = QuantileTimeout::new(0.9).unwrap();
+    let (mut uniform, mut late) = (uniform(6), 0);
+    for n in 0..3000 {
+        let took = S(lognormal(0.5, &mut uniform));
+        let attempt = first(1);
+        let timeout = link.timeout(&attempt);
+        late += u32::from(1000 <= n && timeout < took);
+        // Beside a late attempt, a copy wins after another second.
+        let ended = match n % 2 {
+            _ if took <= timeout => AttemptOutcome::Completed(took),
+            0 => AttemptOutcome::TimedOut(timeout),
+            _ => AttemptOutcome::Cancelled(timeout + S(1.0)),
+        };
+        link.record(&attempt, ended);
+    }
+    assert!((100..=300).contains(&late), "{late} of 2000, not 200");
+}
+
+#[test]
+fn a_quantile_timeout_starts_as_told_and_grows_from_attempt_to_attempt() {
+    for share in [0.0, 0.004, 0.996, 1.0, f64::NAN] {
+        assert!(QuantileTimeout::new(share).is_none(), "{share}");
+    }
+    let mut link = QuantileTimeout::new(0.99).unwrap().with_start(S(17.0));
+    let number = |number| Attempt { number, ..first(1) };
+    for n in 0..40_u32 {
+        let decision = link.decide(&first(1));
+        let is_learning = n <= 10;
+        assert_eq!(decision.reason == TimeoutReason::Initial, is_learning, "after {n}: {decision:?}");
+        assert_eq!(decision.timeout == S(17.0), is_learning, "after {n}: {decision:?}");
+        link.record(&first(1), AttemptOutcome::Completed(S(1.0 + f64::from(n % 7))));
+        // None of these shows what a first attempt takes.
+        link.record(&number(1), AttemptOutcome::Completed(S(900.0)));
+        link.record(&first(1), AttemptOutcome::Failed(S(900.0)));
+        link.record(&first(1), AttemptOutcome::Cancelled(S(0.001)));
+    }
+    let decisions = [0, 1, 2, 4].map(|number_of| link.decide(&number(number_of)));
+    let first_timeout = decisions[0].timeout;
+    assert!(S(5.0) < first_timeout && first_timeout < S(20.0), "{first_timeout:?}");
+    let timeouts = [first_timeout, 4 * first_timeout, 16 * first_timeout, MAX_TIMEOUT];
+    assert_eq!(decisions.map(|decision| decision.timeout), timeouts);
+    let probability = decisions[0].timeout_probability.unwrap();
+    assert!((probability - 0.01).abs() < 1e-9, "{probability}");
+    assert_eq!(decisions[1].timeout_probability, None);
+    let floored = link.with_floor(S(60.0)).decide(&first(1));
+    assert_eq!((floored.timeout, floored.reason), (S(60.0), TimeoutReason::Floor));
 }
 
 #[test]
@@ -507,10 +577,11 @@ proptest! {
     fn timeouts_are_positive_and_limited_after_any_history(
         history in prop::collection::vec((ended(), 0..6_u32, any::<u64>(), any::<u32>()), 0..300)
     ) {
-        let links: [Box<dyn TimeoutEstimator>; 4] = [
+        let links: [Box<dyn TimeoutEstimator>; 5] = [
             Box::new(Adaptive::default()),
             Box::new(Nws::new(2.0)),
             Box::new(NwsEscalating(Nws::new(1.0))),
+            Box::new(QuantileTimeout::new(0.9).unwrap()),
             Box::new(Rfc6298::default()),
         ];
         for mut link in links {

@@ -25,7 +25,7 @@ _Loss = Literal["squared", "absolute"]
 _Of = Literal["mean", "value"]
 _Horizon = SupportsIndex | timedelta
 _Quantiles = Literal["blended", "tracked"]
-_Strategy = Literal["default", "nws", "nws-escalating", "rfc6298", "static"]
+_Strategy = Literal["default", "nws", "nws-escalating", "quantile", "rfc6298", "static"]
 _Number = SupportsFloat | SupportsIndex
 
 @final
@@ -244,9 +244,10 @@ class Decision:
 class AdaptiveTimeout:
     """Decides how long an attempt on one link may take, and learns how attempts ended.
 
-    `k` is for the strategies nws (2 unless told), `seconds` for static, `budget` (the largest share of attempts
+    `k` is for the strategies nws (2 unless told), `share` for quantile (the share of first attempts that should
+    end before their timeout, 0.005 to 0.995, 0.99 unless told), `seconds` for static, `budget` (the largest share of attempts
     that may be cut off) and `host` for default, `start` (the timeout while nothing is known, 45 s) for
-    default and nws. No timeout is longer than `limit`, two hours unless told.
+    default, nws and quantile. No timeout is longer than `limit`, two hours unless told.
     """
 
     def __new__(
@@ -254,6 +255,7 @@ class AdaptiveTimeout:
         strategy: _Strategy = "default",
         *,
         k: float | None = None,
+        share: float | None = None,
         seconds: float | None = None,
         budget: float | None = None,
         tries: int = 3,

@@ -252,8 +252,8 @@ const PENDING: u32 = 16;
 /// Minimum number of rates for a forecast. The interval of a forecast needs ten errors.
 const VALUES_MIN: u64 = 5;
 
-/// Number of seconds whose forecasts are shown as their median: a stall of two or three seconds, as
-/// of a disk that flushes or of Wi-Fi that changes channel, moves at most two of them.
+/// Number of forecasts, one a second, of which the median is shown. A stall of two or three
+/// seconds, as of a disk that flushes or of Wi-Fi that changes channel, moves at most two of them.
 const SHOWN_FROM: usize = 5;
 
 /// Share of the least measured mean over a time that a forecast over this time may reach, and half
@@ -262,8 +262,8 @@ const SHOWN_FROM: usize = 5;
 const LEAST_SHARE: f64 = 0.5;
 const LEAST_SHARE_LATE: f64 = 0.25;
 
-/// Least number of blocks of a length whose least mean counts. With two, late ends on these traces
-/// were too early as well.
+/// Least number of blocks for their least mean to count. With two, late ends on these traces were
+/// too early as well.
 const BLOCKS_MIN: u64 = 4;
 
 /// Least rate (bit/s): less than a bit in a year. It gives no time, but a longer horizon may.
@@ -381,14 +381,14 @@ mod tests {
         assert!((stretched(320.0, 160.0, 10.0) - 640.0).abs() < 1e-9, "sixteen times: the square");
     }
 
-    /// The coverage is at least 0.9 in 400 transfers with independent rates and 400 with wandering
+    /// The coverage is at least 0.9 in 150 transfers with independent rates and 150 with wandering
     /// rates. With independent rates it is higher: few errors are known at a horizon of half the
     /// time that the transfer has run, so that its interval is wide.
     #[test]
     fn interval_coverage_reaches_its_level_for_two_kinds_of_rates() {
         for (kind, memory) in [("independent", 0.0), ("wandering", 0.9)] {
             let mut inside = 0;
-            for seed in 0..400 {
+            for seed in 0..150 {
                 let mut rng = SeededRng::new(seed, 7);
                 let mut state = 0.0;
                 let mut rate = || {
@@ -407,7 +407,7 @@ mod tests {
                 let (lower_s, upper_s) = left.interval_s.expect("ten errors were made");
                 inside += u32::from((lower_s..=upper_s + 1.0).contains(&took_s));
             }
-            let cover = f64::from(inside) / 400.0;
+            let cover = f64::from(inside) / 150.0;
             assert!(cover >= Interval::DEFAULT_LEVEL, "{kind}: {cover}");
         }
     }
