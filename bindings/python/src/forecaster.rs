@@ -248,7 +248,7 @@ impl Forecaster {
 }
 
 impl Forecaster {
-    fn forecaster(&self, py: Python<'_>) -> MutexGuard<'_, barograph_forecast::Forecaster> {
+    pub(crate) fn forecaster(&self, py: Python<'_>) -> MutexGuard<'_, barograph_forecast::Forecaster> {
         self.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -362,7 +362,7 @@ impl Forecast {
 /// A range that holds the next value with a given probability.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Interval {
-    inner: barograph_forecast::Interval,
+    pub(crate) inner: barograph_forecast::Interval,
 }
 
 #[pymethods]
@@ -544,7 +544,7 @@ fn in_range(level: f64) -> PyResult<()> {
     Err(PyValueError::new_err(format!("level must be from {least} to {most}, not {level}")))
 }
 
-fn is_share(share: f64) -> PyResult<()> {
+pub(crate) fn is_share(share: f64) -> PyResult<()> {
     if QUANTILE_RANGE.contains(&share) {
         return Ok(());
     }

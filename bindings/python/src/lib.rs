@@ -1,8 +1,8 @@
 //! The native half of the Python package `barograph`: each class is a thin shell around a type of
 //! the core crates. Calls, retries, asyncio and HTTP clients are written in Python, beside it.
 //!
-//! Three classes matter: `AdaptiveTimeout` and its `Decision`, and `Forecaster`. The crate opens no
-//! socket and reads no clock.
+//! Three classes matter: `AdaptiveTimeout` and its `Decision`, and `Forecaster`; `TransferForecast`
+//! reads two forecasters. The crate opens no socket and reads no clock.
 //!
 //! Times are in seconds, as everywhere in Python. Every class may be used from several threads at
 //! once: state that learns is behind a mutex, and waiting for the mutex does not block the
@@ -14,6 +14,7 @@ mod decision;
 mod forecaster;
 mod seconds;
 mod timeout;
+mod transfer;
 mod values;
 
 use pyo3::prelude::*;
@@ -27,6 +28,8 @@ mod native {
     use crate::forecaster::{Availability, BrierScore, Forecast, Forecaster, Interval};
     #[pymodule_export]
     use crate::timeout::{AdaptiveTimeout, Host};
+    #[pymodule_export]
+    use crate::transfer::TransferForecast;
     use pyo3::prelude::*;
 
     /// Hands `error`, which cannot be raised, to `sys.unraisablehook`; Python code alone cannot.

@@ -1,5 +1,6 @@
 import array
 import math
+import random
 import threading
 from datetime import timedelta
 from decimal import Decimal
@@ -7,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from barograph import Forecaster
+from barograph import Forecaster, TransferForecast
 
 SERIES = [10.0, 12.0, 11.0, 10.5, 13.0, 9.0, 11.5]
 
@@ -283,3 +284,54 @@ def test_availability_is_the_probability_that_the_next_measurement_succeeds():
 def test_horizons_and_shares_out_of_range_are_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def path_of(goodputs, rtt=0.16):
+    goodput, delay = Forecaster(), Forecaster()
+    for n, value in enumerate(goodputs):
+        goodput.update(value, 60.0 * n)
+        delay.update(rtt + 0.0001 * (n % 3), 60.0 * n)
+    return goodput, delay
+
+
+def test_a_transfer_takes_its_handshakes_its_slow_start_and_its_bytes():
+    goodput, rtt = path_of([20e6 + 1e5 * (n % 7) for n in range(100)])
+    transfer, now = TransferForecast(goodput, rtt), 6000.0
+    # Two round trips of set-up, two of slow start, and 57 kB at 20 Mbit/s.
+    assert math.isclose(transfer.forecast(100_000, now), 0.663, rel_tol=0.02)
+    with_tls = TransferForecast(goodput, rtt, tls=True).forecast(100_000, now)
+    assert math.isclose(with_tls - transfer.forecast(100_000, now), 0.16, rel_tol=0.01)
+    times = [transfer.forecast(10**power, now) for power in range(3, 10)]
+    assert times == sorted(times) and math.isclose(times[-1], 8e9 / 20.3e6, rel_tol=0.02)
+    interval = transfer.interval(100_000, now)
+    assert interval.level == 0.9 and interval.lower < transfer.forecast(100_000, now) < interval.upper
+    for end, share in ((interval.lower, 0.05), (interval.upper, 0.95)):
+        assert math.isclose(end, transfer.quantile(100_000, share, now))
+
+
+def test_a_goodput_with_slow_start_is_that_of_a_faster_path():
+    goodput, rtt = path_of([6.453e6] * 100)
+    plain, corrected = TransferForecast(goodput, rtt), TransferForecast(goodput, rtt, test_bytes=1 << 20)
+    assert corrected.forecast(10**9, 6000.0) < 0.7 * plain.forecast(10**9, 6000.0)
+
+
+def test_the_least_goodput_bounds_a_late_time():
+    noise = random.Random(7)
+    goodput, rtt = path_of([noise.uniform(1e6, 2e7) for _ in range(100)])
+    loose, bounded = (TransferForecast(goodput, rtt, least=least) for least in (None, 5e6))
+    late = bounded.quantile(10**8, 0.95, 6000.0)
+    # A rate of half the least goodput, at most.
+    assert late < loose.quantile(10**8, 0.95, 6000.0) and late < 8e8 / 2.4e6
+
+
+def test_a_transfer_without_values_has_no_forecast():
+    transfer = TransferForecast(Forecaster(), Forecaster())
+    assert transfer.forecast(1000, 0.0) is None and transfer.interval(1000, 0.0) is None
+    same = Forecaster()
+    for call, message in (
+        (lambda: TransferForecast(same, same), "two forecasters"),
+        (lambda: transfer.quantile(1000, 1.0, 0.0), "0.005 to 0.995"),
+        (lambda: transfer.interval(1000, 0.0, 0.999), "0.01 to 0.99"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,12 +1,22 @@
 """Forecasts with their own error, and timeouts that set themselves.
 
-`Forecaster` is a battery of forecasting methods over one series; `AdaptiveTimeout` learns how long one link
-takes to answer and says how long to wait for it. Times are seconds; clocks are monotonic.
+`Forecaster` is a battery of forecasting methods over one series; `TransferForecast` forecasts the time of a
+transfer from two of them; `AdaptiveTimeout` learns how long one link takes to answer and says how long to wait
+for it. Times are seconds; clocks are monotonic.
 """
 
 from barograph._attempt import Attempt, AsyncAttempt, BlockingAttempt, Timeout
 from barograph._link import AdaptiveTimeout
-from barograph._native import Availability, BrierScore, Decision, Forecast, Forecaster, Host, Interval
+from barograph._native import (
+    Availability,
+    BrierScore,
+    Decision,
+    Forecast,
+    Forecaster,
+    Host,
+    Interval,
+    TransferForecast,
+)
 from barograph._timeouts import Timeouts
 
 __all__ = [
@@ -23,4 +33,5 @@ __all__ = [
     "Interval",
     "Timeout",
     "Timeouts",
+    "TransferForecast",
 ]

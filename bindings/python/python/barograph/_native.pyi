@@ -16,6 +16,7 @@ __all__ = [
     "Forecaster",
     "Host",
     "Interval",
+    "TransferForecast",
     "write_unraisable",
 ]
 
@@ -172,6 +173,43 @@ class Interval:
     def lower(self) -> float: ...
     @property
     def upper(self) -> float: ...
+
+@final
+class TransferForecast:
+    """Forecasts the time (s) of a transfer over a new TCP connection.
+
+    `goodput` (bit/s) and `rtt` (s) are the forecasters of a path, both learned with times. With `tls` the
+    handshake of TLS 1.3 takes a round trip more. `test_bytes` is the size of the tests that measured the
+    goodput, if their goodputs include slow start. `least` (bit/s) is the least goodput that was measured: it
+    bounds late times.
+    """
+
+    def __new__(
+        cls,
+        goodput: Forecaster,
+        rtt: Forecaster,
+        *,
+        tls: bool = False,
+        test_bytes: int | None = None,
+        least: float | None = None,
+    ) -> Self: ...
+    def forecast(self, bytes: int, at: float) -> float | None:
+        """The forecast time (s) of a transfer of `bytes` that starts at the time `at` (s).
+
+        None without values, and if the transfer would take longer than a year.
+        """
+
+    def quantile(self, bytes: int, share: float, at: float) -> float | None:
+        """The time (s) that the share `share` (0.005 to 0.995) of such transfers takes at most.
+
+        0.5 is the forecast. None as for `forecast`, and until both series have intervals.
+        """
+
+    def interval(self, bytes: int, at: float, level: float = 0.9) -> Interval | None:
+        """The range that holds the time (s) of such a transfer with probability `level` (0.01 to 0.99).
+
+        None as for `quantile`.
+        """
 
 @final
 class Availability:
