@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
+import { isDeepStrictEqual, promisify } from 'node:util';
 import { KINDS, loadForecaster } from '../src/measure/forecaster.js';
 
 const run = promisify(execFile);
@@ -47,6 +47,41 @@ describe('the forecaster', () => {
     for (let i = 0; i < 5000; i += 1) battery().free();
   });
 
+  test('has forecasts further ahead, each with errors and an interval of its own', () => {
+    const one = battery('full', [{ seconds: 600 }, { steps: 20 }]);
+    assert.equal(one.ahead({ steps: 20 }), null);
+    for (const [i, value] of inventedSeries(1000).entries()) {
+      one.update(value, 10 * i);
+      assert.equal(one.ahead({ seconds: 600 }) === null, i < 5, 'the time between values is known after five');
+    }
+    const bases = [
+      [{ seconds: 600 }, 'own', []],
+      [{ seconds: 200 }, 'own', []],
+      [{ steps: 40 }, 'between', [20, 60]],
+      [{ seconds: 3600 }, 'beyond', [60]],
+    ];
+    for (const [horizon, basis, from_steps] of bases) {
+      for (const of of ['mean', 'value']) {
+        const ahead = one.ahead(horizon, of);
+        assert.deepEqual([ahead.basis, ahead.from_steps, ahead.of], [basis, from_steps, of]);
+        assert.ok(ahead.lower <= ahead.median.value && ahead.median.value <= ahead.upper && 50 < ahead.scored);
+      }
+    }
+    const { mean, median, lower, upper } = one.forecast();
+    assert.deepEqual(one.ahead({ steps: 1 }), { steps: 1, of: 'mean', scored: 999, mean, median, lower, upper, basis: 'own', from_steps: [] });
+    one.free();
+  });
+
+  test('rejects horizons that are out of range', () => {
+    const invalid = [{ seconds: 0 }, { seconds: -30 }, { steps: 0 }, { steps: -5 }, { steps: 1e7 }, { seconds: NaN }, {}];
+    for (const horizon of invalid) assert.throws(() => battery('full', [horizon]), RangeError, JSON.stringify(horizon));
+    assert.throws(() => battery('full', Array(20).fill({ steps: 2 })), RangeError);
+    const one = battery();
+    one.update(1);
+    for (const horizon of invalid) assert.equal(one.ahead(horizon), null, JSON.stringify(horizon));
+    one.free();
+  });
+
   const invented = 'equals the native forecaster on a synthetic series with outliers, level shifts and gaps';
   test(invented, { skip: !native }, async () => {
     const folder = await mkdtemp(join(tmpdir(), 'barograph-'));
@@ -54,6 +89,7 @@ describe('the forecaster', () => {
       const file = join(folder, 'invented.csv');
       await writeFile(file, `time_s,value\n${inventedSeries(3000).map((value, i) => `${i + 40 * Math.floor(i / 50)},${value}`).join('\n')}\n`);
       for (const kind of KINDS) await assertEqual(file, kind);
+      for (const [horizon, of] of AHEAD) await assertAheadEqual(file, horizon, of);
     } finally {
       await rm(folder, { recursive: true });
     }
@@ -62,30 +98,74 @@ describe('the forecaster', () => {
   test('equals the native forecaster on every open trace', { skip: !native || !open, timeout: 300_000 }, async () => {
     const names = (await readdir(traces)).filter((name) => name.endsWith('.csv'));
     assert.ok(0 < names.length);
-    for (const name of names) await assertEqual(join(traces, name), 'full');
+    for (const [i, name] of names.entries()) {
+      await assertEqual(join(traces, name), 'full');
+      await assertAheadEqual(join(traces, name), ...AHEAD[i % AHEAD.length]);
+    }
   });
 });
 
+// Forecasts further ahead: a horizon as `--horizon` has it, and `--of`.
+const AHEAD = [
+  ['30', 'mean'],
+  ['5', 'value'],
+  ['300s', 'value'],
+  ['60s', 'mean'],
+];
+
+async function assertAheadEqual(file, text, of) {
+  const horizon = text.endsWith('s') ? { seconds: Number.parseFloat(text) } : { steps: Number(text) };
+  const options = ['--interval', '0.9', '--horizon', text, '--of', of];
+  const rows = new Map((await nativeSteps(file, options)).map((row) => [row.index, row]));
+  const one = battery('full', [horizon], true);
+  for (const [index, [time, value]] of (await samplesOf(file)).entries()) {
+    const ahead = one.ahead(horizon, of);
+    const row = rows.get(index);
+    const ours = ahead && figuresOf(ahead);
+    if (!isDeepStrictEqual(ours, row ? figuresOfRow(row) : null)) {
+      assert.fail(`${file}, ${text}, ${of}, value ${index}: ${ours} is not ${row && figuresOfRow(row)}`);
+    }
+    assert.ok(one.update(value, time));
+  }
+  assert.ok(100 < rows.size, 'there are enough forecasts');
+  const last = JSON.parse((await run(barograph, ['forecast', file, '--json', ...options])).stdout);
+  const { from_steps, ...ahead } = one.ahead(horizon, of);
+  assert.deepStrictEqual(ahead, last.horizon, `${file}, ${text}, ${of}`);
+  one.free();
+}
+
+// The command line prints 0 for an error without any scored forecast.
+function figuresOf({ mean, median, lower, upper }) {
+  return [mean.value, mean.mse ?? 0, mean.method, median.value, median.mae ?? 0, median.method, lower, upper];
+}
+
+function figuresOfRow(row) {
+  return [row.mse_forecast, row.mse_error, row.mse_method, row.mae_forecast, row.mae_error, row.mae_method, row.lower, row.upper];
+}
+
+/** The rows of `barograph forecast --steps`. */
+async function nativeSteps(file, options) {
+  const { stdout } = await run(barograph, ['forecast', file, '--steps', '--json', ...options], { maxBuffer: 1 << 28 });
+  return stdout.trimEnd().split('\n').map((line) => JSON.parse(line));
+}
+
+/** The times and values of a file. */
+async function samplesOf(file) {
+  return (await readFile(file, 'utf8')).trimEnd().split('\n').slice(1).map((line) => line.split(',').map(Number));
+}
+
 async function assertEqual(file, kind) {
   const preset = kind === 'full' ? [] : ['--preset', 'nws', '--select', kind === 'nws' ? 'two-level' : kind];
-  const { stdout } = await run(barograph, ['forecast', file, '--steps', '--json', '--interval', '0.9', ...preset], {
-    maxBuffer: 1 << 28,
-  });
-  const rows = stdout.trimEnd().split('\n').map((line) => JSON.parse(line));
-  const samples = (await readFile(file, 'utf8')).trimEnd().split('\n').slice(1).map((line) => line.split(',').map(Number));
+  const rows = await nativeSteps(file, ['--interval', '0.9', ...preset]);
+  const samples = await samplesOf(file);
   const one = battery(kind);
   let compared = 0;
   for (const [index, [time, value]] of samples.entries()) {
     if (0 < index) {
       const { mean, median, lower, upper } = one.forecast(0.9, time);
       const row = rows[index - 1];
-      // The command line prints 0 for an error without any scored forecast.
-      const ours = [mean.value, mean.mse ?? 0, median.value, median.mae ?? 0, lower, upper];
-      const theirs = [row.mse_forecast, row.mse_error, row.mae_forecast, row.mae_error, row.lower, row.upper];
-      for (const [i, number] of ours.entries()) {
-        if (!Object.is(number, theirs[i])) assert.fail(`${file}, ${kind}, value ${index}: ${ours} is not ${theirs}`);
-      }
-      assert.deepEqual([mean.method, median.method], [row.mse_method, row.mae_method]);
+      const [ours, theirs] = [figuresOf({ mean, median, lower, upper }), figuresOfRow(row)];
+      if (!isDeepStrictEqual(ours, theirs)) assert.fail(`${file}, ${kind}, value ${index}: ${ours} is not ${theirs}`);
       compared += 1;
     }
     assert.ok(one.update(value, time));

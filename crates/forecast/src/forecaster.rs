@@ -65,6 +65,8 @@ impl Forecaster {
     ///
     /// # Errors
     /// [`HorizonError`] if a horizon, or its number of waiting forecasts, is out of range.
+    // Inlined as `Battery::new` is, and for the same reason.
+    #[inline(always)]
     pub fn new(config: &ForecasterConfig) -> Result<Self, HorizonError> {
         for horizon in &config.horizons {
             horizon.checked()?;

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::fmt;
 
 use barograph_lanes::{Instructions, Kernel, Lanes, OfTarget};
 
@@ -15,7 +14,7 @@ use crate::{Forecast, Interval, Method};
 
 /// Interface between a battery and its method set and rule, independent of the types of the set and
 /// the rule.
-pub(crate) trait DynBattery: fmt::Debug + Send + Sync {
+pub(crate) trait DynBattery: Send + Sync {
     fn update(&mut self, value: f64, time_s: Option<f64>);
     fn forecast(&self, objective: usize, time_s: Option<f64>) -> Option<Forecast>;
     fn interval(&self, level: f64, time_s: Option<f64>) -> Option<Interval>;
@@ -118,8 +117,8 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
 
 impl<B, R, const M: usize> DynBattery for ScoredMethods<B, R, M>
 where
-    B: MethodSet<M> + Clone + fmt::Debug + Send + Sync + 'static,
-    R: CombinationRule<M> + Clone + fmt::Debug + Send + Sync + 'static,
+    B: MethodSet<M> + Clone + Send + Sync + 'static,
+    R: CombinationRule<M> + Clone + Send + Sync + 'static,
 {
     fn update(&mut self, value: f64, time_s: Option<f64>) {
         let instructions = self.instructions;
@@ -255,8 +254,8 @@ mod tests {
     /// this processor.
     fn compare<B, const M: usize>(values: &[f64])
     where
-        B: MethodSet<M> + Clone + fmt::Debug + Send + Sync + 'static,
-        B::History: Clone + fmt::Debug + Send + Sync,
+        B: MethodSet<M> + Clone + Send + Sync + 'static,
+        B::History: Clone + Send + Sync,
     {
         let new = || ScoredMethods::<B, _, M>::new(TwoLevel::<B, M>::new(), &[0.9], false);
         let [mut plain, mut of_target, mut detected] = [new(), new(), new()];

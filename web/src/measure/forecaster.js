@@ -1,12 +1,13 @@
 // The forecasters of crates/forecast as WebAssembly (bindings/wasm). The page has no others.
 
 /**
- * Compiles the forecaster from a response or its bytes; returns a function that makes batteries.
+ * Compiles the forecaster from a response or its bytes; returns a function that makes batteries:
+ * `(kind, horizons, exact)`, as for `Battery`.
  */
 export async function loadForecaster(source) {
   const bytes = source instanceof Response ? await source.arrayBuffer() : source;
   const { instance } = await WebAssembly.instantiate(bytes);
-  return (kind) => new Battery(instance.exports, kind);
+  return (kind, horizons, exact) => new Battery(instance.exports, kind, horizons, exact);
 }
 
 /**
@@ -14,15 +15,22 @@ export async function loadForecaster(source) {
  * of the Network Weather Service: `nws` with its two levels of selection, `mse` with the method of
  * the least squared error so far, as in the JavaNws paper, or `mae` with that of the least absolute
  * error.
+ *
+ * `horizons` are kept, each with forecasts, errors and intervals of its own: `{seconds}` or
+ * `{steps}`, a number of values; at most 19. Other horizons are interpolated. With `exact`, the
+ * forecast after each value is scored, in up to 1.7 MB a horizon; else eight in a horizon, as at a
+ * station.
  */
 export class Battery {
   #wasm;
   #number;
 
-  constructor(wasm, kind = 'full') {
+  constructor(wasm, kind = 'full', horizons = [], exact = false) {
     this.#wasm = wasm;
-    this.#number = wasm.battery_new(KINDS.indexOf(kind));
-    if (this.#number === 0) throw new RangeError('there are too many batteries');
+    if (NUMBERS < horizons.length) throw new RangeError('there are too many horizons');
+    this.#numbers().set(horizons.map(lengthOf));
+    this.#number = wasm.battery_new(KINDS.indexOf(kind), horizons.length, Number(exact));
+    if (this.#number === 0) throw new RangeError('there are too many batteries, or a horizon is out of range');
   }
 
   /**
@@ -40,8 +48,45 @@ export class Battery {
    */
   forecast(level = LEVEL, time = NaN) {
     if (this.#wasm.battery_forecast(this.#number, level, time) === 0) return null;
-    // The memory may have grown and moved since the last call.
-    const numbers = new Float64Array(this.#wasm.memory.buffer, this.#wasm.numbers(), NUMBERS);
+    const numbers = this.#numbers();
+    return { count: numbers[0], level, ...this.#forecasts(numbers) };
+  }
+
+  /**
+   * Forecasts for a horizon, `{seconds}` or `{steps}`, in the shape of the API's `Horizon`: of the
+   * `mean` of the values up to the horizon, or of the `value` at the horizon. Unknown parts are
+   * `null`; all of it is `null` before the first value, for seconds before five times between
+   * values are known, and for a horizon that is out of range.
+   */
+  ahead(horizon, of = 'mean', level = LEVEL) {
+    const wasm = this.#wasm;
+    if (wasm.battery_ahead(this.#number, level, lengthOf(horizon), Number(of !== 'mean')) === 0) return null;
+    const numbers = this.#numbers();
+    const [scored, basis, ...from_steps] = numbers.slice(15);
+    return {
+      ...horizon,
+      of,
+      scored,
+      ...this.#forecasts(numbers),
+      basis: ['own', 'between', 'beyond'][basis],
+      from_steps: from_steps.filter(Number.isFinite),
+    };
+  }
+
+  /** Frees the memory; the battery must not be used again. */
+  free() {
+    this.#wasm.battery_free(this.#number);
+    this.#number = 0;
+  }
+
+  /** The block of numbers. The memory may have grown and moved since the last call. */
+  #numbers() {
+    // The first call of `numbers` allocates the block.
+    const address = this.#wasm.numbers();
+    return new Float64Array(this.#wasm.memory.buffer, address, NUMBERS);
+  }
+
+  #forecasts(numbers) {
     const number = (index) => (Number.isNaN(numbers[index]) ? null : numbers[index]);
     const forecast = (from, which, weight) => ({
       value: number(from),
@@ -52,20 +97,7 @@ export class Battery {
       method: this.#method(which),
       weight: number(weight),
     });
-    return {
-      count: numbers[0],
-      level,
-      mean: forecast(1, 0, 13),
-      median: forecast(6, 1, 14),
-      lower: number(11),
-      upper: number(12),
-    };
-  }
-
-  /** Frees the memory; the battery must not be used again. */
-  free() {
-    this.#wasm.battery_free(this.#number);
-    this.#number = 0;
+    return { mean: forecast(1, 0, 13), median: forecast(6, 1, 14), lower: number(11), upper: number(12) };
   }
 
   #method(which) {
@@ -80,5 +112,10 @@ export const KINDS = Object.freeze(['full', 'nws', 'mse', 'mae']);
 /** Level of the displayed intervals, as on a station's page. */
 export const LEVEL = 0.9;
 
+/** The length of a horizon in seconds, or with a negative sign in values; 0 or NaN is invalid. */
+function lengthOf({ seconds, steps }) {
+  return seconds === undefined ? -Math.max(0, steps) : Math.max(0, seconds);
+}
+
 // The layout is in bindings/wasm/src/lib.rs.
-const NUMBERS = 15;
+const NUMBERS = 19;

@@ -77,15 +77,20 @@ impl IntervalTracker {
     /// Creates tracks for `grid` and for `levels`. Levels outside [`LEVEL_RANGE`] are left out,
     /// because no interval is given for them.
     pub(crate) fn new(grid: &[f64], levels: &[f64], dynamics: &Dynamics) -> Self {
-        let mut levels: Vec<f64> =
-            grid.iter().chain(levels).copied().filter(|level| LEVEL_RANGE.contains(level)).collect();
-        levels.sort_by(f64::total_cmp);
-        levels.dedup();
+        // Inserted one by one: the sort of the standard library would be 4 KB of the page's
+        // WebAssembly.
+        let mut sorted: Vec<f64> = Vec::new();
+        for level in grid.iter().chain(levels).copied().filter(|level| LEVEL_RANGE.contains(level)) {
+            let at = sorted.partition_point(|other| *other < level);
+            if sorted.get(at) != Some(&level) {
+                sorted.insert(at, level);
+            }
+        }
         Self {
             fast_mean: FadingMean::new(dynamics.fast_gain),
             slow_mean: FadingMean::new(dynamics.slow_gain),
             plateau_mean: FadingMean::new(dynamics.plateau_gain),
-            tracks: levels.into_iter().map(|level| LevelTrack::new(level, dynamics)).collect(),
+            tracks: sorted.into_iter().map(|level| LevelTrack::new(level, dynamics)).collect(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::methods::autoregressive::StepScale;
 use crate::methods::cascade::ResidualFilter;
 use crate::methods::lattice::LatticeFilter;
 use crate::methods::level_shift::{LevelHistory, LevelShiftMean};
+use crate::methods::limited;
 use crate::methods::reversion::{StepTable, ThresholdReversion};
 use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{RollingRange, SortedWindow};
@@ -150,7 +151,7 @@ impl Full {
             (self.window3.median(), self.window5.median(), self.window31.median());
         self.unit = self.scale.get();
         let (unit, bounds) = (self.unit, self.extremes.widened());
-        let stepped = |step: f64| (value + step).clamp(bounds.0, bounds.1);
+        let stepped = |step: f64| limited(value + step, bounds.0, bounds.1);
 
         let features = [difference / unit, (smooth02 - value) / unit];
         let analogues = self.analogues.learn(value, unit);

@@ -8,6 +8,7 @@ use crate::Method;
 use crate::horizon::OneStep;
 use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
 use crate::methods::level_shift::LevelShiftMean;
+use crate::methods::limited;
 use crate::methods::smoothing::Smoothers;
 use crate::methods::window::{SortedWindow, widened};
 use crate::rules::{ErrorRing, WINDOW_LENGTHS};
@@ -109,7 +110,7 @@ impl MethodSet<LEAN> for Lean {
             smooth50,
             self.window31.median(),
             self.window5.median(),
-            (value + self.unit * step).clamp(low, high),
+            limited(value + self.unit * step, low, high),
             self.shift.learn(value, self.window3.median()),
         ];
     }

@@ -1,5 +1,7 @@
 //! Regressions on recent differences and on the distance to an average, learned recursively.
 
+use super::limited;
+
 /// The scale of a series' steps: an average of |difference| that one jump cannot dominate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StepScale {
@@ -56,7 +58,7 @@ impl TwoFeatureRegression {
     /// Sets the features and predicts the target, all in units of the step scale.
     pub(crate) fn predict(&mut self, features: [f64; 2]) -> f64 {
         let most = if self.robust { FEATURE_MAX } else { STEP_MAX };
-        self.features = features.map(|z| z.clamp(-most, most));
+        self.features = features.map(|z| limited(z, -most, most));
         self.weights[0] * self.features[0] + self.weights[1] * self.features[1]
     }
 

@@ -1,6 +1,7 @@
 //! A regression, and a filter that predicts the regression's residual.
 
 use super::autoregressive::{StepScale, TwoFeatureRegression};
+use super::limited;
 use super::lms::LeastMeanSquares;
 
 /// A robust two-feature regression; the last 32 residuals of the regression predict the next
@@ -47,9 +48,9 @@ impl ResidualFilter {
 
     /// Predicts the value after `value`, within `bounds`; `features` are in units of `scale`.
     pub(crate) fn predict(&mut self, value: f64, features: [f64; 2], scale: f64, bounds: (f64, f64)) -> f64 {
-        self.prediction = (value + scale * self.base.predict(features)).clamp(bounds.0, bounds.1);
+        self.prediction = limited(value + scale * self.base.predict(features), bounds.0, bounds.1);
         self.unit = self.scale.get();
         let correction = self.unit * self.filter.predict(self.residual, self.unit);
-        (self.prediction + correction).clamp(bounds.0, bounds.1)
+        limited(self.prediction + correction, bounds.0, bounds.1)
     }
 }

@@ -1,6 +1,8 @@
 //! Methods for series that stay at one level for some time, and then change to a different level at
 //! once.
 
+use super::limited;
+
 /// The mean since the last level shift. A two-sided CUSUM detects level shifts (Page 1954).
 #[derive(Clone, Debug)]
 pub(crate) struct LevelShiftMean {
@@ -48,7 +50,7 @@ impl LevelShiftMean {
         } else {
             self.count = (self.count + 1.0).min(COUNT_MAX);
             let most = STEP_MAX * self.spread;
-            self.mean += (value - self.mean).clamp(-most, most) / self.count;
+            self.mean += limited(value - self.mean, -most, most) / self.count;
         }
         self.mean
     }
@@ -81,7 +83,7 @@ impl LevelHistory {
         if distance <= NEAR * scale {
             self.counts[index] += 1.0;
             let most = CENTER_STEP_MAX * scale;
-            self.centers[index] += (value - self.centers[index]).clamp(-most, most)
+            self.centers[index] += limited(value - self.centers[index], -most, most)
                 / self.counts[index].clamp(1.0, CENTER_COUNT_MAX);
         } else {
             let index = self.rarest();

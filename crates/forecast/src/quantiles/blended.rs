@@ -7,6 +7,7 @@ use super::regression::{FEATURES, QuantileRegression};
 use super::tracked::TrackedQuantiles;
 use super::{Issued, MEDIAN, QUANTILE_SHARES, QuantileInputs, SHARE_COUNT};
 use crate::method_sets::RecentValues;
+use crate::methods::limited;
 use crate::methods::window::SortedWindow;
 
 /// The candidates of each of the shares, their weights, and a correction of the blend.
@@ -80,7 +81,7 @@ impl BlendedQuantiles {
                 interval_end,
                 newest[i],
                 values[i],
-                (inputs.median + inputs.scale * regression[i]).clamp(least, greatest),
+                limited(inputs.median + inputs.scale * regression[i], least, greatest),
                 tracked[i],
                 last + steps[i],
             ]

@@ -3,6 +3,8 @@
 
 use libm::{log, sqrt};
 
+use crate::methods::limited;
+
 /// The gradient of the error measure that the aggregation minimises.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Gradient {
@@ -85,7 +87,7 @@ impl<const M: usize> BernsteinAggregation<M> {
         let error = combined - value;
         let bound = if number > BURN_IN && self.scale > 0.0 { self.clip * self.scale } else { f64::INFINITY };
         let gradient = match self.gradient {
-            Gradient::Error => error.clamp(-bound, bound),
+            Gradient::Error => limited(error, -bound, bound),
             Gradient::Sign if error == 0.0 => 0.0,
             Gradient::Sign => 1f64.copysign(error),
         };
