@@ -97,6 +97,45 @@ describe('ranking', () => {
     assert.ok(tally.ours.wrong <= STALLING_WRONG_MAX, `${tally.ours.wrong} called wrongly`);
   });
 
+  // Rates with a memory of twenty probes: a gigabyte sees rates that fifteen probes did not.
+  test('mirrors that wander are called only by the interval over the download', () => {
+    const wrong = { one: 0, download: 0 };
+    const random = seeded(31);
+    const normal = gaussian(random);
+    const runs = 400;
+    for (let run = 0; run < runs; run += 1) {
+      const rates = [1, [1, 1.05, 1.2, 1.5][run % 4]].map((slower) => {
+        let state = normal();
+        return () => (1e8 / slower) * Math.exp(0.3 * (state = 0.95 * state + Math.sqrt(1 - 0.95 ** 2) * normal()));
+      });
+      const mirrors = rates.map((rate, index) => probed(`https://${index}/`, rate, [1, 400]));
+      const truth = rates.map(truthOf);
+      const fastest = `https://${truth[0] < truth[1] ? 0 : 1}/`;
+      for (const [index, name] of ['one', 'download'].entries()) {
+        const { verdict, mirrors: ranked } = rank(mirrors.map((one) => ({ ...one, goodput: one.goodput[index] })), 1e9);
+        wrong[name] += (verdict === 'first' && ranked[0].url !== fastest) / runs;
+      }
+    }
+    console.log(`wandering: called wrongly ${percent(wrong.download)}, by one probe ${percent(wrong.one)}`);
+    assert.ok(wrong.download <= 0.1 && 2 * wrong.download <= wrong.one, `${wrong.download}, ${wrong.one}`);
+  });
+
+  test('a download of one probe, and probes that do not wander, have the interval of one more probe', () => {
+    const forecasts = (rates) => {
+      const one = new Goodput(battery);
+      for (const rate of rates) one.update(rate);
+      const both = [1, 400].map((probes) => one.forecast(probes));
+      one.free();
+      return both;
+    };
+    const random = seeded(4);
+    const steady = forecasts(Array.from({ length: 24 }, () => 1e8 * (1 + random())));
+    assert.deepEqual(steady[0], steady[1]);
+    const rising = forecasts(Array.from({ length: 24 }, (_, index) => 1e8 * (1 + index / 10 + 0.1 * random())));
+    assert.ok(rising[1].lower < rising[0].lower && rising[0].upper < rising[1].upper, JSON.stringify(rising));
+    assert.deepEqual(rising[0].value, rising[1].value);
+  });
+
   test('among ten mirrors the one called fastest is rarely wrong', () => {
     const random = seeded(88);
     const normal = gaussian(random);
@@ -162,11 +201,14 @@ function formatTally(tally) {
   return Object.entries(tally).map(([rule, { called, wrong }]) => `${rule}: called ${percent(called)}, wrongly ${percent(wrong)}`).join('; ');
 }
 
-/** Forecast of a mirror after fifteen probes: as many as the usual budget gives. */
-function probed(url, rate) {
+/**
+ * Forecast of a mirror after fifteen probes, as many as the usual budget gives, for a download of so
+ * many probes; for an array of them, an array of forecasts.
+ */
+function probed(url, rate, probes = 400) {
   const one = new Goodput(battery);
   for (let probe = 0; probe < 15; probe += 1) one.update(rate());
-  const goodput = one.forecast();
+  const goodput = Array.isArray(probes) ? probes.map((number) => one.forecast(number)) : one.forecast(probes);
   one.free();
   return { url, rtt: null, goodput, failure: null };
 }

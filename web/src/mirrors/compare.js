@@ -59,7 +59,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     for (let order = plan.round(); order.length !== 0; order = plan.round()) {
       for (const index of order) await probed(index);
     }
-    return rank(states.map((state, index) => state.result(plan.spentBytes(index))), size_bytes);
+    return rank(states.map((state, index) => state.result(plan.spentBytes(index), size_bytes)), size_bytes);
   } finally {
     for (const state of states) state.free();
   }
@@ -101,6 +101,7 @@ class State {
   failures = 0;
   failure = null;
   #failures_in_a_row = 0;
+  #probe_bytes = 0;
   #rtt;
   #goodput;
 
@@ -129,7 +130,7 @@ class State {
     for (const { bytes, took_s, streamed } of parts) {
       const rate = goodput(bytes, took_s, streamed ? {} : { forecast_s, least_s: least_rtt_s });
       // If the clock saw no time pass, there is no value, rather than an infinite one.
-      if (rate !== null) this.#goodput.update(rate.corrected);
+      if (rate !== null && this.#goodput.update(rate.corrected)) this.#probe_bytes = bytes;
     }
   }
 
@@ -154,9 +155,10 @@ class State {
     return has_turn ? 'probing' : this.source === null && this.probes === 0 ? 'opening' : 'waiting';
   }
 
-  result(bytes) {
+  result(bytes, size_bytes) {
     const { url, kind } = this.mirror;
-    const goodput = this.#goodput.forecast();
+    // Before a value, there is no forecast either.
+    const goodput = this.#goodput.forecast(size_bytes / Math.max(1, this.#probe_bytes));
     const enough = VALUES_MIN <= (goodput?.count ?? 0);
     return {
       url,

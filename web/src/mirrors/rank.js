@@ -29,8 +29,8 @@ export function downloadTime({ url, kind, rtt, goodput }, size_bytes) {
   const at = (rate) => setup_s + (0 < rate ? (size_bytes * 8) / rate : Infinity);
   const time_s = at(goodput.value);
   const known = Number.isFinite(goodput.lower) && Number.isFinite(goodput.upper);
-  // The interval is that of one more probe, the forecast the mean of many: it may lie outside, but
-  // is shown inside.
+  // The interval is around another forecast than the mean of times: the mean may lie outside, but is
+  // shown inside.
   return {
     time_s,
     lower_s: known ? Math.min(time_s, at(goodput.upper)) : null,
@@ -56,7 +56,8 @@ function setupTrips(url, kind) {
  * interval would be narrower by the root of their number – if probes were independent. Network
  * traffic is correlated over all times (Leland, Taqqu, Willinger & Wilson 1994), so a mean of n
  * varies by n^(H-1), with H about 0.8, and little of that gain remains after the dozen probes of a
- * budget. So the interval of one probe stands for that of the download.
+ * budget. So the interval of one probe stands for that of the download, unless the probes show that
+ * the rate wanders: then it is wider (goodput.js).
  *
  * Two other rules are worse. Close while the intervals overlap is too strict (Schenker & Gentleman
  * 2001). Close only while *each* forecast is inside the *other's* interval always finds a lead
