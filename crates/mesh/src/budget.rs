@@ -87,6 +87,12 @@ impl BudgetConfig {
     pub fn test_cap(&self) -> Cost {
         Cost { duration: self.test_max, bytes: self.bytes_per_hour / 2 }
     }
+
+    /// Largest expected cost of a *short* test; see [`Budget`].
+    pub fn short_test_max(&self) -> Cost {
+        let duration = self.test_max.mul_f64(SHORT_PART);
+        Cost { duration, bytes: self.bytes_per_hour / SHORT_BYTES_DIVISOR }
+    }
 }
 
 /// What is wrong with a [`BudgetConfig`] or a [`PlanConfig`](crate::PlanConfig).
@@ -121,12 +127,12 @@ pub enum BudgetError {
 ///
 /// The tests that the host starts get at most three quarters of the budget, plus less than one
 /// test. The same limit applies to the tests that peers ask for. The tests that one peer asks for
-/// get at most an eighth of the budget, plus less than one test. Its short tests (expected to take
-/// at most two fifths of a full test) get another eighth on the same terms, so that a full test
-/// does not keep the peer from testing a change of the path. With fewer than four peers, each gets
-/// an equal share of half the budget instead of an eighth. Tests that cost nothing are limited by
-/// their number, with the same shares: 720 tests an hour in each role, and 90 tests an hour for one
-/// peer that asks.
+/// get at most an eighth of the budget, plus less than one test. Its short tests (expected to cost
+/// at most [`BudgetConfig::short_test_max`]) get another eighth of the time and a sixteenth of the
+/// bytes on the same terms, so that a full test does not keep the peer from testing a change of the
+/// path. With fewer than four peers, each gets an equal share of half the budget instead of an
+/// eighth. Tests that cost nothing are limited by their number, with the same shares: 720 tests an
+/// hour in each role, and 90 tests an hour for one peer that asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -230,7 +236,7 @@ impl Budget {
             return Err(wait);
         }
         self.reservations += 1;
-        let is_short = self.is_short(expected);
+        let is_short = expected.fits(self.config.short_test_max());
         self.open = Some(Open { id: self.reservations, role, peer: peer.into(), is_short });
         Ok(Reservation(self.reservations))
     }
@@ -295,11 +301,6 @@ impl Budget {
         self.log.make_contiguous().sort_by_key(|entry| entry.end);
     }
 
-    /// Whether a test of this expected cost is short.
-    fn is_short(&self, expected: Cost) -> bool {
-        expected.duration <= self.config.test_max.mul_f64(SHORT_PART)
-    }
-
     /// Advances the clock to `now`, unless `now` is earlier than the clock, and removes entries
     /// that are an hour old. Returns the time of the clock.
     fn advance(&mut self, now: Duration) -> Duration {
@@ -317,7 +318,8 @@ impl Budget {
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_RESERVE_DIVISOR));
         let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_SHARE_DIVISOR) as u32);
         let peer_max = TESTS_PER_HOUR_MAX / 2 / self.peers.clamp(1, PEER_SHARE_DIVISOR);
-        let is_short = self.is_short(expected);
+        let is_short = expected.fits(self.config.short_test_max());
+        let short_quota = Cost { bytes: quota.bytes / 2, ..quota };
         let is_room = |first: usize| {
             let (mut all, mut same_role) = (expected, Cost::default());
             let (mut same_peer, mut same_peer_short) = (Cost::default(), Cost::default());
@@ -336,7 +338,7 @@ impl Budget {
                     }
                 }
             }
-            let is_in_quota = same_peer.is_below(quota) || is_short && same_peer_short.is_below(quota);
+            let is_in_quota = same_peer.is_below(quota) || is_short && same_peer_short.is_below(short_quota);
             all.fits(per_hour)
                 && same_role.is_below(role_most)
                 && (role == Role::Source || is_in_quota && tests_of_peer < peer_max)
@@ -410,6 +412,11 @@ const PEER_SHARE_DIVISOR: usize = 4;
 /// Longest short test, as a part of a full test: 2 s of the default 5 s, which is the longest early
 /// test.
 const SHORT_PART: f64 = 0.4;
+
+/// Divisor of the hourly bytes; the quotient is the limit of a short test. One peer then takes less
+/// than three quarters of the bytes: an eighth, a full test (a half), and two sixteenths of short
+/// tests. Otherwise one fast peer could take what all peers may request.
+const SHORT_BYTES_DIVISOR: u64 = 16;
 
 /// Maximum number of tests an hour in each role: one test every 5 s. The limit bounds the log if
 /// tests cost nothing, because they fail at once or are cancelled. Each role has its own count. One

@@ -127,7 +127,8 @@ impl EarlyTests {
             pair.is_peer = true;
             pair.takes_trains = takes_trains;
         }
-        // Each absent pair that is kept has used a test, and the credit bounds the number of tests.
+        // Each absent pair that is kept has used a test within six hours, and the host's budget
+        // bounds the number of tests.
         self.pairs.retain(|_, pair| pair.is_peer || !pair.has_all_tests(now));
     }
 
@@ -137,8 +138,8 @@ impl EarlyTests {
         self.counts
     }
 
-    /// Time between two trains to one peer: 20 s with up to five peers, and 4 s for each peer with
-    /// more.
+    /// Shortest usual time between two trains to one peer: 20 s with up to five peers, and 4 s for
+    /// each peer with more.
     #[must_use]
     pub fn train_period(&self) -> Duration {
         train_period(self.pairs.values().filter(|pair| pair.is_peer && pair.takes_trains).count())
@@ -170,6 +171,8 @@ impl EarlyTests {
             return;
         };
         pair.trains_lost = 0;
+        let rest = Duration::from_secs_f64((TRAIN_BITS / (TRAIN_PART * rate)).min(REST_MAX_S));
+        pair.train_at = pair.train_at.max(now.saturating_add(rest));
         match pair.trains.push(rate) {
             TrainChange::None => {}
             TrainChange::Suspected => pair.train_at = now.saturating_add(CONFIRM_AFTER),
@@ -268,6 +271,16 @@ const TRAIN_PERIOD: Duration = Duration::from_secs(20);
 /// Time for each peer that answers trains: a station sends at most one train in 4 s on average,
 /// which is 118 kbit/s, whatever the number of peers.
 const TRAIN_SHARE: Duration = Duration::from_secs(4);
+
+/// Bits of a train: 48 packets of 1228 bytes.
+const TRAIN_BITS: f64 = 48.0 * 1228.0 * 8.0;
+
+/// Largest part of the rate of a path that trains use. Other packets wait while a train passes the
+/// slowest link: half a second at 1 Mbit/s. There trains are 47 s apart.
+const TRAIN_PART: f64 = 0.01;
+
+/// Longest time (s) between two trains because of their part of the rate, as for lost trains.
+const REST_MAX_S: f64 = TRAIN_BACK_OFF_MAX.as_secs() as f64;
 
 /// Time from a train that shows a change to the train that confirms it. A queue of other traffic
 /// that lasts longer than 5 s is a change.

@@ -454,7 +454,7 @@ fn bulk_tests(text: &mut Text, figures: &BulkTestMetrics) {
         ("{result=\"rate\"}".to_string(), early.trains as f64),
         ("{result=\"lost\"}".to_string(), early.trains_lost as f64),
     ];
-    text.counter("barograph_mesh_trains", "", "Packet trains sent to peers.", &trains);
+    text.counter("barograph_mesh_trains", "", "Packet trains to peers, with or without a rate.", &trains);
     let ends = [("source", figures.spent.source), ("target", figures.spent.target)];
     let help = "Time of bulk tests with peers in the last hour.";
     text.head("barograph_mesh_budget_spent_seconds", Kind::Gauge, "seconds", help);

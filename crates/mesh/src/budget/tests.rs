@@ -79,6 +79,23 @@ fn a_full_test_leaves_a_peer_its_short_tests_which_have_a_limit_of_their_own() {
 }
 
 #[test]
+fn a_fast_peer_with_full_and_short_tests_leaves_bytes_for_other_peers() {
+    let config = BudgetConfig::default();
+    let mut budget = Budget::new(config).unwrap();
+    let of_short = config.short_test_max();
+    let requests = [cost(2.1, 155_000_000), config.test_cap(), cost(2.0, 400_000_000)];
+    let mut taken = 0;
+    for expected in requests.into_iter().chain([cost(1.0, 78_000_000), of_short, of_short]) {
+        if let Ok(reservation) = budget.reserve(seconds(1), Role::Target, "fast", expected) {
+            budget.settle(seconds(1), reservation, expected);
+            taken += expected.bytes;
+        }
+    }
+    assert_eq!(taken, 155_000_000 + 625_000_000 + 78_000_000 + of_short.bytes);
+    assert!(budget.reserve(seconds(1), Role::Target, "other", cost(2.0, 50_000_000)).is_ok());
+}
+
+#[test]
 fn a_restart_does_not_renew_the_budget() {
     let config = BudgetConfig::default();
     let mut before = Budget::new(config).unwrap();

@@ -42,8 +42,8 @@ impl ShiftDetector {
 }
 
 /// Number of values outside the interval that show a shift, of [`WINDOW`] values. A value is above
-/// a 90 % interval by chance once in 20. So chance alone shows a shift about once in 20 000 values:
-/// once in two days at a period of 10 s.
+/// a 90 % interval by chance once in 20. So chance alone shows a shift about once in 20 000
+/// independent values: once in two days for each series with a period of 10 s.
 const SHIFTED_MIN: u32 = 4;
 
 /// Number of values among which a shift must show. With a period of 10 s the shift is seen within

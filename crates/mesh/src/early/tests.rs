@@ -167,6 +167,22 @@ fn trains_to_a_silent_peer_become_rare_and_an_old_peer_gets_none() {
 }
 
 #[test]
+fn trains_use_a_hundredth_of_a_slow_link_at_most() {
+    for (rate_bit_s, trains) in [(1e6, 740..=760), (1e3, 118..=122), (f64::MIN_POSITIVE, 118..=122)] {
+        let mut early = EarlyTests::new("a", BudgetConfig::default(), 1, Duration::ZERO);
+        early.set_peers(Duration::ZERO, [("b", true)]);
+        let mut sent = 0;
+        for at in 0..36_000 {
+            if let Some(peer) = early.next_train(seconds(at)) {
+                early.record_train(seconds(at), &peer, Some(rate_bit_s));
+                sent += 1;
+            }
+        }
+        assert!(trains.contains(&sent), "{sent} at {rate_bit_s} bit/s");
+    }
+}
+
+#[test]
 fn the_rate_of_all_trains_is_bounded() {
     let names: Vec<String> = (0..100).map(|peer| format!("h{peer}")).collect();
     let mut early = EarlyTests::new("a", BudgetConfig::default(), 1, Duration::ZERO);

@@ -6,9 +6,14 @@ pub(super) const BLOCK_BYTES: usize = 128 * 1024;
 
 /// One block of 128 KiB of pseudo-random bytes, the same in every call; transfers repeat it.
 pub fn block() -> Vec<u8> {
-    let mut block = vec![0; BLOCK_BYTES];
-    fastrand::Rng::with_seed(1).fill(&mut block);
-    block
+    bytes(BLOCK_BYTES)
+}
+
+/// `length` pseudo-random bytes, the same in every call.
+pub(super) fn bytes(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    fastrand::Rng::with_seed(1).fill(&mut bytes);
+    bytes
 }
 
 /// The next bytes to write, if `left` bytes of the transfer are not written yet.

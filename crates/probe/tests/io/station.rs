@@ -224,7 +224,30 @@ fn a_packet_train_gives_a_rate() {
 }
 
 #[test]
-fn a_train_to_a_station_with_a_bulk_transfer_is_not_sent() {
+fn no_train_is_sent_to_a_station_that_reports_a_bulk_transfer() {
+    let (tcp, _udp) = tcp_and_udp();
+    let address = tcp.local_addr().unwrap();
+    let station = thread::spawn(move || {
+        let (mut stream, _) = tcp.accept().unwrap();
+        upgrade(&mut stream, &NEVER);
+        let mut request = [0; wire::REQUEST_BYTES];
+        stream.read_exact(&mut request).unwrap();
+        assert_eq!(Request::decode(&request), Ok(Request::Rtt { n: 1 }));
+        stream.write_all(&Reply::Ready { nonce: 1 }.encode()).unwrap();
+        let mut exchange = [0; wire::EXCHANGE_BYTES];
+        stream.read_exact(&mut exchange).unwrap();
+        stream.write_all(&exchange).unwrap();
+        let mut requests = Vec::new();
+        stream.read_to_end(&mut requests).unwrap();
+        requests
+    });
+    assert_eq!(train(&target(address), &context(LONG)), Ok(None));
+    let requests: Vec<u8> = station.join().unwrap();
+    assert!(requests.is_empty(), "after the report: {requests:?}");
+}
+
+#[test]
+fn a_train_beside_a_bulk_transfer_of_the_station_gives_no_rate() {
     let listener = listener();
     let transfer = listener.responder().count_foreign_bulk();
     assert_eq!(train(&target(listener.address()), &context(LONG)), Ok(None));

@@ -125,7 +125,8 @@ settings! {
         bulk_early_stop: bool = true => "mesh.bulk_early_stop", flag(), AtStart;
         /// Whether a change of a path brings its next bulk test forward, within the budgets. This
         /// station then sends a packet train of 59 kB to each peer that has this setting too, every
-        /// 20 s and at most one in 4 s on average. Not with bulk_paper.
+        /// 20 s and at most one in 4 s on average, and less often on slow paths. Not with
+        /// bulk_paper.
         bulk_early_tests: bool = true => "mesh.bulk_early_tests", flag(), AtStart;
         /// Whether to plan tests as Gloperf did: one test to each peer in a random order. The
         /// default budgets are then 1/20 of time instead of 1/100, and 22.5 GB an hour. The plan

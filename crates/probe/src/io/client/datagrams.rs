@@ -102,8 +102,6 @@ impl Default for Burst {
 pub(super) struct DatagramBurst {
     socket: UdpSocket,
     nonce: u64,
-    /// The next question, with its padding.
-    packet: Vec<u8>,
     /// For each datagram, the time at which it was sent and, if it came back, its round-trip time.
     sent: Vec<(Instant, Option<Duration>)>,
     /// Whether the host reported that no program listens on the port.
@@ -124,14 +122,13 @@ impl DatagramBurst {
         let socket = UdpSocket::bind(own)?;
         // A connected socket drops datagrams from other addresses and reports a closed port.
         socket.connect(session.address)?;
-        let mut packet = payload::block();
-        packet.truncate(plan.bytes.max(DATAGRAM_BYTES));
-        let mut burst = Self { socket, nonce, packet, sent: Vec::new(), refused: false };
+        let mut packet = payload::bytes(plan.bytes.max(DATAGRAM_BYTES));
+        let mut burst = Self { socket, nonce, sent: Vec::new(), refused: false };
         let began = Instant::now();
         for sequence in 0..plan.n {
             let due = began + plan.pace * sequence;
             burst.receive_while(deadline, |_| due.saturating_duration_since(Instant::now()))?;
-            burst.send(sequence)?;
+            burst.send(sequence, &mut packet)?;
         }
         // The wait for the last answer ends early if all answers have arrived or the deadline has
         // passed.
@@ -143,14 +140,12 @@ impl DatagramBurst {
         Ok(burst)
     }
 
-    fn send(&mut self, sequence: u32) -> io::Result<()> {
+    /// Sends the question `sequence` as the first bytes of `packet`.
+    fn send(&mut self, sequence: u32, packet: &mut [u8]) -> io::Result<()> {
         let question = Datagram { kind: DatagramKind::Question, nonce: self.nonce, sequence };
-        self.packet[..DATAGRAM_BYTES].copy_from_slice(&question.encode());
-        let packet = std::mem::take(&mut self.packet);
+        packet[..DATAGRAM_BYTES].copy_from_slice(&question.encode());
         self.sent.push((Instant::now(), None));
-        let sent = self.ignore_loss(|socket| socket.send(&packet).map(|_| ()));
-        self.packet = packet;
-        sent
+        self.ignore_loss(|socket| socket.send(packet).map(|_| ()))
     }
 
     /// Receives answers as long as `wait` returns a time above zero. Calls `wait` again after each

@@ -53,8 +53,8 @@ impl EarlyPlan {
         self.run_test(bulk, peers);
     }
 
-    /// Passes on the values that arrived since the last call, each with the interval that was
-    /// issued for it.
+    /// Passes on the newest value of each series if it is new, with the interval that was issued
+    /// after the value seen before.
     fn observe(&mut self, bulk: &Bulk, peers: &BTreeMap<Name, Target>) {
         self.seen.retain(|series, _| peers.contains_key(&series.target));
         let series_of_peer = |peer: &Name| WATCHED.map(|quantity| bulk.series_of(peer, quantity));

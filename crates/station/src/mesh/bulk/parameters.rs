@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_forecast::Name;
 use barograph_mesh::{BudgetConfig, Cost, TestKind};
-use barograph_probe::calibration::{CHECKPOINTS, Calibration};
+use barograph_probe::calibration::{CHECKPOINTS, Calibration, CheckpointRates};
 use barograph_probe::stop::ForecastInterval;
 use barograph_probe::stream::{EarlyStopPolicy, StreamEnd, StreamPlan, StreamResult};
 
@@ -36,7 +36,9 @@ pub(super) struct TestParameters {
     pub(super) early: Option<EarlyStopPolicy>,
     /// Whether the test runs for its full length although it could end early.
     pub(super) is_audit: bool,
-    /// Whether the test has the full length, so that its result calibrates early estimates.
+    /// Whether the test may run for the longest time that the budget permits.
+    pub(super) has_full_length: bool,
+    /// Whether the test also may not end early, so that its result calibrates early estimates.
     pub(super) calibrates: bool,
 }
 
@@ -104,7 +106,11 @@ impl PathHistory {
         let rounds_s = EARLY_TEST_ROUNDS * rtt_s.map_or(0.0, |rtt| rtt.clamp(0.0, 1.0));
         let length = (EARLY_TEST_MIN + Duration::from_secs_f64(rounds_s)).min(FIRST).min(budget.test_max);
         let early = self.early().filter(|_| early_stop);
-        self.of(length, length, early, false, budget)
+        let mut test = self.of(length, length, early, false, budget);
+        // The budget of the peer has a share for short tests.
+        test.bytes_max = test.bytes_max.min(budget.short_test_max().bytes.max(first_bytes(budget)));
+        test.expected.bytes = test.expected.bytes.min(test.bytes_max);
+        test
     }
 
     /// Updates the calibration with the result of a test.
@@ -125,7 +131,10 @@ impl PathHistory {
         if is_whole && parameters.calibrates {
             self.calibration.add_full(&streamed.partials, streamed.rate_bit_s());
         } else if is_whole && streamed.estimate_rejected {
-            self.calibration.add_rejected(&streamed.partials, streamed.rate_bit_s());
+            // The ratios are those of the full length, so a shorter test teaches none.
+            let partials =
+                if parameters.has_full_length { streamed.partials } else { CheckpointRates::default() };
+            self.calibration.add_rejected(&partials, streamed.rate_bit_s());
         }
     }
 
@@ -145,13 +154,15 @@ impl PathHistory {
             bytes.min(cap.bytes).min(StreamPlan::BYTES_MAX)
         };
         let most = moved(length).saturating_mul(ROOM).max(first_bytes(budget));
+        let has_full_length = length == budget.test_max;
         TestParameters {
             length,
             bytes_max: most.min(cap.bytes).min(StreamPlan::BYTES_MAX),
             expected: Cost { duration: expected.min(cap.duration), bytes: moved(expected) },
             early,
             is_audit,
-            calibrates: early.is_none() && length == budget.test_max,
+            has_full_length,
+            calibrates: early.is_none() && has_full_length,
         }
     }
 }
@@ -176,7 +187,15 @@ fn first(budget: &BudgetConfig) -> TestParameters {
     let length = FIRST.min(budget.test_max);
     let bytes_max = first_bytes(budget);
     let expected = Cost { duration: length, bytes: bytes_max };
-    TestParameters { length, bytes_max, expected, early: None, is_audit: false, calibrates: false }
+    TestParameters {
+        length,
+        bytes_max,
+        expected,
+        early: None,
+        is_audit: false,
+        has_full_length: false,
+        calibrates: false,
+    }
 }
 
 fn first_bytes(budget: &BudgetConfig) -> u64 {
@@ -334,6 +353,31 @@ mod tests {
         assert_eq!(first, PathHistory::default().scheduled(TestKind::Full, true, &budget));
         let short = BudgetConfig { test_max: Duration::from_millis(500), ..budget };
         assert_eq!(known(100e6).brought_forward(None, true, &short).length, short.test_max);
+        for rate in [500e6, 1e9, 100e9] {
+            let fast = known(rate).brought_forward(Some(0.3), true, &budget);
+            let most = budget.short_test_max();
+            assert!(fast.length <= most.duration && fast.bytes_max == most.bytes, "{fast:?}");
+            assert!(fast.expected.bytes <= fast.bytes_max, "{fast:?}");
+        }
+    }
+
+    #[test]
+    fn rejected_estimates_of_tests_that_are_brought_forward_teach_no_ratios() {
+        let budget = BudgetConfig::default();
+        let mut path = known(100e6);
+        path.guard = Some(ForecastInterval { lower_bit_s: 90e6, upper_bit_s: 110e6 });
+        for _ in 0..Calibration::TESTS_MIN {
+            path.calibration.add_full(&[Some(100e6); 7], 100e6);
+        }
+        let test = path.brought_forward(None, true, &budget);
+        assert!(test.early.is_some());
+        for _ in 0..Calibration::REJECTIONS_MAX {
+            let rejected = StreamResult { estimate_rejected: true, ..streamed(10e6, StreamEnd::Full, 7) };
+            path.learn(&test, &rejected);
+        }
+        let mut level_only = Calibration::default();
+        level_only.add_full(&[None; 7], 10e6);
+        assert_eq!(path.calibration, level_only);
     }
 
     #[test]
