@@ -311,8 +311,7 @@ mod tests {
             Ok(answers.pop().expect("no page after the last one"))
         });
         let rows = rows.expect("all pages");
-        let expected =
-            ["limit=10000", "limit=10000&after=rtt%20a%26b%20h", "limit=10000&after=rtt%20x%20h"];
+        let expected = ["limit=10000", "limit=10000&after=rtt%20a%26b%20h", "limit=10000&after=rtt%20x%20h"];
         assert_eq!(asked, expected);
         let joined = r#"{"series":[{"source": "a"},{"source": "b"},{"source": "c"},{"new": 2}]}"#;
         assert_eq!(json(&rows), joined, "unknown keys stay");
