@@ -96,8 +96,8 @@ pub(crate) struct Args {
     /// Show the weight of each method in the forecast.
     #[arg(long, conflicts_with = "steps")]
     pub(crate) weights: bool,
-    /// Also forecast the time that a transfer of N bytes takes now in the direction of a series of
-    /// goodputs, such as 14600, 700MB or 1.5GB (powers of 1000), 64k or 1GiB (powers of 1024).
+    /// Also forecast the time that a transfer takes now in the direction of a series of goodputs: N
+    /// bytes, such as 14600, 700MB or 1.5GB (powers of 1000), 64k or 1GiB (powers of 1024).
     #[arg(long, value_name = "N", value_parser = parse_bytes)]
     #[arg(help_heading = "Options with --series")]
     pub(crate) bytes: Option<u64>,

@@ -66,16 +66,21 @@ struct SeriesPage {
 /// very large station has more than a client accepts in one answer.
 fn rows(client: &Client, filters: &[String]) -> Result<Vec<Box<RawValue>>, RequestError> {
     let filters: String = filters.iter().map(|filter| format!("{filter}&")).collect();
-    all_pages(|after| Ok(client.get(&format!("/v1/series?{filters}limit={PAGE}{after}"))?.read()))
+    all_pages(|parameters| Ok(client.get(&format!("/v1/series?{filters}{parameters}"))?.read()))
 }
 
-/// The series of all pages; `page` is called with the parameter that selects the next one.
+/// The series of all pages; `page` is called with the parameters that select the next one. An older
+/// station refuses these parameters. Then `page` is called without them, for all series at once.
 fn all_pages(
     mut page: impl FnMut(&str) -> Result<SeriesPage, RequestError>,
 ) -> Result<Vec<Box<RawValue>>, RequestError> {
     let (mut rows, mut after) = (Vec::new(), String::new());
     loop {
-        let SeriesPage { series, next } = page(&after)?;
+        let answer = match page(&format!("limit={PAGE}{after}")) {
+            Err(error) if error.is_bad_request() && rows.is_empty() => page(""),
+            answer => answer,
+        };
+        let SeriesPage { series, next } = answer?;
         let is_empty = series.is_empty();
         rows.extend(series);
         match next {
@@ -224,8 +229,9 @@ fn nearest(wanted: &str, mut names: Vec<String>) -> Vec<String> {
     names.iter().map(|name| printable(name)).collect()
 }
 
-/// Number of series in a request.
-const PAGE: usize = 1000;
+/// Number of series in a request: the most that a station accepts, because it sorts all series for
+/// each page. A page with too many bytes ends earlier.
+const PAGE: usize = 10_000;
 /// Number of series after which no page is requested: the most that a station may be set to keep.
 const SERIES_MAX: usize = 1_000_000;
 
@@ -300,14 +306,28 @@ mod tests {
             page(r#"{"series": [{"source": "a"}], "next": "rtt a&b h"}"#),
         ];
         let mut asked = Vec::new();
-        let rows = all_pages(|after| {
-            asked.push(after.to_owned());
+        let rows = all_pages(|parameters| {
+            asked.push(parameters.to_owned());
             Ok(answers.pop().expect("no page after the last one"))
         });
         let rows = rows.expect("all pages");
-        assert_eq!(asked, ["", "&after=rtt%20a%26b%20h", "&after=rtt%20x%20h"]);
+        let expected = ["limit=10000", "limit=10000&after=rtt%20a%26b%20h", "limit=10000&after=rtt%20x%20h"];
+        assert_eq!(asked, expected);
         let joined = r#"{"series":[{"source": "a"},{"source": "b"},{"source": "c"},{"new": 2}]}"#;
         assert_eq!(json(&rows), joined, "unknown keys stay");
+    }
+
+    #[test]
+    fn an_older_station_sends_all_series_at_once() {
+        let refused = |sentence: &str| RequestError::Refused { status: 400, sentence: sentence.into() };
+        let all = || serde_json::from_str::<SeriesPage>(r#"{"series": [{"source": "a"}]}"#).expect("a list");
+        let rows = all_pages(|parameters| match parameters {
+            "" => Ok(all()),
+            _ => Err(refused("unknown field `limit`")),
+        });
+        assert_eq!(json(&rows.expect("a list")), r#"{"series":[{"source": "a"}]}"#);
+        let error = all_pages(|parameters| Err(refused(&format!("{parameters}: no such quantity"))));
+        assert_eq!(error.expect_err("a wrong filter").to_string(), ": no such quantity");
     }
 
     #[test]

@@ -516,6 +516,10 @@ mod tests {
                 b"when,p99\n,31\n2026-05-01T12:00:00Z,35\n",
                 "line 3: expected no time in column \"when\", because the lines before have none",
             ),
+            (
+                b"elapsed_s,value\n,31\n10,35\n",
+                "line 3: expected no time in column \"elapsed_s\", because the lines before have none",
+            ),
             (b"a;b\nx;y\n", "line 2: no column holds a number; the columns are \"a\" and \"b\""),
             (b"time,b\nnoon,1\n", "line 2: expected a time in column \"time\""),
             (b"time,b\n2026-05-01,1\n2026-13-01,1\n", "line 3: expected a field for each column"),

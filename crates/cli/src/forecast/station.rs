@@ -105,7 +105,7 @@ fn text(forecasts: &Forecasts<'_>, is_requested: bool) -> String {
 fn transfer_sentence(transfer: &TransferForecast, level: f64) -> String {
     let bytes = format_bytes(transfer.bytes).replace(".00 ", " ");
     let Some(forecast_s) = transfer.forecast else {
-        return format!("{bytes}: no forecast; the path needs a goodput and a recent round trip.");
+        return format!("{bytes}: no forecast; there is no recent round trip, or it takes over a year.");
     };
     let time = format_elapsed(forecast_s);
     match (transfer.lower, transfer.upper) {
@@ -267,7 +267,7 @@ HORIZON";
             ),
             (
                 TransferForecast { forecast: None, ..transfer },
-                "1 GB: no forecast; the path needs a goodput and a recent round trip.",
+                "1 GB: no forecast; there is no recent round trip, or it takes over a year.",
             ),
         ] {
             forecasts.transfer = Some(transfer);

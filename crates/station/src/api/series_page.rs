@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
+use barograph_engine::Range;
 use barograph_forecast::{Name, Quantity, SeriesId};
 
 use super::guard::RemoteEnd;
@@ -29,8 +30,9 @@ impl SeriesPage {
             return Ok(None);
         }
         let limit = limit.unwrap_or(LIMIT_DEFAULT);
-        if !(1..=LIMIT_MAX).contains(&limit) {
-            return Err(ApiRefusal::bad(format!("`limit`: expected 1 to {LIMIT_MAX}, found {limit}")));
+        if !(1..=Range::LIMIT_MAX).contains(&limit) {
+            let error = format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX);
+            return Err(ApiRefusal::bad(error));
         }
         let unknown = || ApiRefusal::bad("`after`: expected the `next` of a page");
         let after = after.map(|text| parsed_cursor(text).ok_or_else(unknown)).transpose()?;
@@ -59,7 +61,9 @@ impl SeriesPage {
         let mut rows = Rows::new("series");
         let mut cut = None;
         for_each_state(series_table, page, |series, state| {
-            if rows.bytes() < BYTES_MAX {
+            // As a page of `history` does: then a client with some room reads every page, whatever
+            // details the records have.
+            if rows.bytes() < Range::BYTES_MAX {
                 json::push_series(&mut rows, series, state);
             } else if cut.is_none() {
                 cut = Some(series.clone());
@@ -84,13 +88,8 @@ fn parsed_cursor(text: &str) -> Option<SeriesId> {
     parts.next().is_none().then_some(series)
 }
 
-/// Number of series in a page without `limit`: some megabytes.
+/// Number of series in a page without `limit`: about a megabyte.
 const LIMIT_DEFAULT: usize = 1000;
-/// Maximum number of series in a page, as of records in a page of `history`.
-const LIMIT_MAX: usize = 10_000;
-/// Number of bytes of rows after which a page ends, as a page of `history` does: a client with 16
-/// MiB of room for an answer reads every page, whatever details the records have.
-const BYTES_MAX: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(pages(2, 1), [vec!["a", "b"], vec!["c"]]);
         assert_eq!(pages(3, 1), [vec!["a", "b", "c"]], "no further page");
         assert_eq!(pages(10, 3 << 20), [vec!["a", "b"], vec!["c"]], "more than 4 MiB");
-        assert_eq!(pages(10, BYTES_MAX), [vec!["a"], vec!["b"], vec!["c"]], "one row at least");
+        assert_eq!(pages(10, Range::BYTES_MAX), [vec!["a"], vec!["b"], vec!["c"]], "one row at least");
     }
 
     #[test]
@@ -145,11 +144,14 @@ mod tests {
         for target in ["a", "https://example.org/a?b=c", "ö"] {
             assert_eq!(parsed_cursor(&cursor(&series(target))), Some(series(target)));
         }
+        let page = SeriesPage { limit: 1, after: Some(series("b")) };
+        let text = page.text(&Mutex::new(SeriesTable::new(1)), &["a", "c", "d"].map(series));
+        assert_eq!(text, r#"{"series":[],"next":"rtt c here"}"#, "neither `b` nor the state of `c` exists");
         for text in ["", "rtt", "rtt a", "rtt a b c", "RTT a b", "rtt  b"] {
             let error = SeriesPage::parse(None, Some(text)).unwrap_err().error;
             assert!(error.starts_with("`after`"), "{text}: {error}");
         }
-        for limit in [0, LIMIT_MAX + 1] {
+        for limit in [0, Range::LIMIT_MAX + 1] {
             assert!(SeriesPage::parse(Some(limit), None).unwrap_err().error.starts_with("`limit`"));
         }
         assert_eq!(SeriesPage::parse(None, None).unwrap(), None);

@@ -228,13 +228,15 @@ impl Columns {
     pub(super) fn check(&mut self, row: &Row<'_>, line: u64) -> Result<(), InputError> {
         let is_filled = |at: &usize| !row.fields[*at].is_empty();
         for at in self.open.iter().copied().filter(is_filled) {
-            let field = row.fields[at];
-            if !self.is_value_named && field.parse::<f64>().is_ok() {
+            let (name, field) = (&self.names[at], row.fields[at]);
+            let is_number = field.parse::<f64>().is_ok();
+            let is_elapsed = is_number && TimeUnit::of_elapsed_name(name).is_some();
+            if self.time.is_none() && (is_elapsed || iso_seconds(field).is_some()) {
+                return Err(InputError::LateTime { line, column: excerpt(name) });
+            }
+            if !self.is_value_named && is_number {
                 let names = listed([self.value, at].map(|at| &self.names[at]));
                 return Err(InputError::ManyColumns { line, names });
-            }
-            if self.time.is_none() && iso_seconds(field).is_some() {
-                return Err(InputError::LateTime { line, column: excerpt(&self.names[at]) });
             }
         }
         self.open.retain(|at| !is_filled(at));

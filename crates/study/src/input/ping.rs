@@ -60,6 +60,9 @@ impl PingLog {
             // "Destination Host Unreachable", "no answer yet" or "Request timeout": the number was
             // used, and its reply may still come.
             if let Some(number) = leading_number(number.trim_start_matches(['=', ' '])) {
+                if self.is_beginning(number) {
+                    self.begin_run(self.first_up_to(number));
+                }
                 self.see(number);
             }
         } else if let Some((count, _)) = text.split_once(" packets transmitted") {
@@ -104,10 +107,10 @@ impl PingLog {
         }
         let is_duplicate = text.contains("DUP!");
         let number = leading_number(number)?;
-        if !is_duplicate && self.is_new_run(number) {
-            let number = u64::from(number);
-            let is_first = number == self.first;
-            self.begin_run(if is_first { number } else { self.first.min(FIRST_MAX).min(number) });
+        if !is_duplicate && self.is_first_again(number) {
+            self.begin_run(self.first);
+        } else if !is_duplicate && self.is_beginning(number) {
+            self.begin_run(self.first_up_to(number));
         }
         if let (Some(number), false) = (self.see(number), is_duplicate) {
             self.replied = self.replied.max(number + 1);
@@ -117,16 +120,24 @@ impl PingLog {
         Some(())
     }
 
-    /// Whether another run begins: the first number of this run was answered before, or a number
-    /// near the beginning comes that is neither late nor next. The header of the run may be
-    /// missing, for example after `grep`.
-    fn is_new_run(&self, number: u16) -> bool {
+    /// Whether the first number of the run was answered before, so that another run begins. Its
+    /// header may be missing, for example after `grep`.
+    fn is_first_again(&self, number: u16) -> bool {
+        let Some(next) = self.next.filter(|_| u64::from(number) == self.first) else { return false };
+        LATE_MAX < number.wrapping_sub(next as u16) || self.held.contains_key(&self.first)
+    }
+
+    /// Whether a number is near the beginning of a run, and neither late nor next in this run, so
+    /// that another run begins. Its header and its first replies may be missing.
+    fn is_beginning(&self, number: u16) -> bool {
         let Some(next) = self.next.map(|next| next as u16) else { return false };
         let (behind, ahead) = (next.wrapping_sub(number), number.wrapping_sub(next));
-        if u64::from(number) == self.first {
-            return LATE_MAX < ahead || self.held.contains_key(&self.first);
-        }
         number <= BEGINNING_MAX && LATE_MAX < behind && LATE_MAX < ahead
+    }
+
+    /// The first number of a run without its header, of which `number` is the first one seen.
+    fn first_up_to(&self, number: u16) -> u64 {
+        self.first.min(FIRST_MAX).min(u64::from(number))
     }
 
     /// Notes that a sequence number was used. Returns the number without its wrap; `None` if it was
@@ -315,6 +326,9 @@ mod tests {
         assert_eq!((all.len(), all.iter().map(|reply| reply.2).sum::<u64>(), lost), (6000, 0, 0));
         let (all, _) = read(&replies(&[&run[..], &[3, 4]].concat()));
         assert_eq!((all[3000].0, all[3000].2), (3002, 2), "the first two replies of the next run are lost");
+        let unanswered = "no answer yet for icmp_seq=1\n";
+        let (all, _) = read(&(replies(&run) + unanswered + &replies(&[2, 3])));
+        assert_eq!((all[3000].0, all[3000].2), (3001, 1), "the first reply of the next run is lost");
         let middle: Vec<u16> = (9000..9010).collect();
         let (all, _) = read(&replies(&[&middle[..], &[1, 2]].concat()));
         assert_eq!((all[10].0, all[10].2), (10, 0), "a log that begins in the middle of a run");
