@@ -234,6 +234,30 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
+  test('a fan has its margin, also if no axis changes, and leaves most of a narrow graph', async () => {
+    for (const [width, margin] of [[1280, 34 + 4 * 24], [320, 0.4 * (280 - 46)]]) {
+      await withPage(browser, { viewport: { width, height: 900 } }, async ({ page, mock }) => {
+        for (const series of mock.series) {
+          const ahead = series.ahead.bind(series);
+          const narrow = (one) => ({ ...one, lower: one.median.value, upper: one.median.value });
+          series.ahead = (seconds) => ({ ...ahead(seconds), horizons: ahead(seconds).horizons.map(narrow) });
+        }
+        await page.reload();
+        const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
+        await card.scrollIntoViewIfNeeded();
+        await until(async () => /in 60\D?min: /.test(await card.locator('[role=img]').getAttribute('aria-label')));
+        const right = async (name) => {
+          const { x, width } = await card.locator(name).boundingBox();
+          return x + width;
+        };
+        await until(async () => Math.abs((await right('canvas')) - (await right('.u-over')) - margin) < 3);
+        const { y } = await card.locator('canvas').boundingBox();
+        await page.mouse.move((await right('canvas')) - 17, y + 40);
+        await eventually(page, card.locator('.read-out'), /in 60\D?min: /);
+      });
+    }
+  });
+
   test('reads the fan of a series only once while no value arrives', async () => {
     await withPage(browser, {}, async ({ page, mock, requests }) => {
       const forecasts = () => requests.filter((url) => url.includes('/v1/forecast?'));
