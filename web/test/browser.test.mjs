@@ -258,6 +258,28 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     }
   });
 
+  test('a value that came soon after the fan was read has its fan soon, too', async () => {
+    await withPage(browser, {}, async ({ page, mock, requests }) => {
+      const forecasts = () => requests.filter((url) => /forecast\?.*quantity=rtt_nagle&/.test(url)).length;
+      await until(() => forecasts() === 1);
+      await page.clock.install();
+      await page.reload();
+      const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
+      await until(async () => {
+        await page.clock.runFor(100);
+        return forecasts() === 2;
+      });
+      mock.putPair('aneroid', '127.0.0.1:7311', 'rtt_nagle', { value: 0.0417 });
+      await until(async () => {
+        await page.clock.runFor(100);
+        return /^41\.7/.test(await card.locator('.last .figure').textContent());
+      });
+      assert.equal(forecasts(), 2, 'another read would be too early');
+      await page.clock.runFor(15_000);
+      await until(() => forecasts() === 3);
+    });
+  });
+
   test('reads the fan of a series only once while no value arrives', async () => {
     await withPage(browser, {}, async ({ page, mock, requests }) => {
       const forecasts = () => requests.filter((url) => url.includes('/v1/forecast?'));
