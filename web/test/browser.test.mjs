@@ -217,14 +217,14 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
       const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
       await inked(card);
       const figure = card.locator('[role=img]');
-      await until(async () => /in 1\D?min: .*in 5\D?min: .*in 15\D?min: .*in 60\D?min: .*90.% *: .* to /.test(await figure.getAttribute('aria-label')));
+      await until(async () => /in 1\D?min: .*in 5\D?min: .*in 15\D?min: .*in 1\D?h: .*90.% *: .* to /.test(await figure.getAttribute('aria-label')));
       const { x, y, width } = await card.locator('canvas').boundingBox();
       // From the right edge: half of the margin for the next value, then one step for each time.
       const readOut = async (steps) => {
         await page.mouse.move(x + width - 17 - 24 * steps, y + 40);
         return card.locator('.read-out');
       };
-      await eventually(page, await readOut(0), /^\d\d:\d\d:\d\d *in 60\D?min: [\d.]+\D?ms \(90\D?%: [\d.]+ – [\d.]+\D?ms\)$/);
+      await eventually(page, await readOut(0), /^\d\d:\d\d:\d\d *in 1\D?h: [\d.]+\D?ms \(90\D?%: [\d.]+ – [\d.]+\D?ms\)$/);
       await eventually(page, await readOut(2), /in 5\D?min: /);
       mock.putPair('aneroid', '127.0.0.1:7311', 'rtt_nagle', { value: 0.0417 });
       await eventually(page, card.locator('.last .figure'), /^41\.7/);
@@ -245,7 +245,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
         await page.reload();
         const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
         await card.scrollIntoViewIfNeeded();
-        await until(async () => /in 60\D?min: /.test(await card.locator('[role=img]').getAttribute('aria-label')));
+        await until(async () => /in 1\D?h: /.test(await card.locator('[role=img]').getAttribute('aria-label')));
         const right = async (name) => {
           const { x, width } = await card.locator(name).boundingBox();
           return x + width;
@@ -253,7 +253,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
         await until(async () => Math.abs((await right('canvas')) - (await right('.u-over')) - margin) < 3);
         const { y } = await card.locator('canvas').boundingBox();
         await page.mouse.move((await right('canvas')) - 17, y + 40);
-        await eventually(page, card.locator('.read-out'), /in 60\D?min: /);
+        await eventually(page, card.locator('.read-out'), /in 1\D?h: /);
       });
     }
   });
