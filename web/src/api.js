@@ -15,7 +15,7 @@ export async function fetchSeries() {
 
 /** `GET /v1/mesh`: the station's part in a mesh; `null` if it knows no meshes. */
 export function fetchMesh() {
-  return fetchJson('v1/mesh', true);
+  return fetchJson('v1/mesh', [404]);
 }
 
 /**
@@ -41,12 +41,12 @@ export async function fetchLatest(quantity, pages_max = 10) {
  * `GET /v1/sites`: which stations form a site by their forecasts; `null` if the station knows none.
  */
 export function fetchSites() {
-  return fetchJson('v1/sites', true);
+  return fetchJson('v1/sites', [404]);
 }
 
 /** `GET /v1/peers`: the other stations of the mesh; `null` if there is no mesh. */
 export async function fetchPeers() {
-  const { peers } = (await fetchJson('v1/peers', true)) ?? { peers: null };
+  const { peers } = (await fetchJson('v1/peers', [404])) ?? { peers: null };
   return peers;
 }
 
@@ -75,8 +75,9 @@ export function fetchRecent({ source, target, quantity }) {
  * `GET /v1/forecast` of one series at some times ahead; `null` if the station has no such forecasts.
  */
 export async function fetchAhead({ source, target, quantity }) {
+  // Older stations reject a parameter that they do not have.
   const query = new URLSearchParams({ source, target, quantity, horizon: '1m,5m,15m,1h', of: 'value' });
-  const answer = await fetchJson(`v1/forecast?${query}`, true);
+  const answer = await fetchJson(`v1/forecast?${query}`, [400, 404]);
   // A series without a forecast has no row.
   return answer && (answer.forecasts[0] ?? {});
 }
@@ -214,14 +215,14 @@ function coalesce(work) {
   };
 }
 
-async function fetchJson(address, may_be_absent = false) {
+/** Reads an address; `null` if the answer's status is one of those in `absent`. */
+async function fetchJson(address, absent = []) {
   const response = await fetch(address, {
     cache: 'no-store',
     headers: { accept: 'application/json' },
     signal: AbortSignal.timeout(ANSWER_MS_MAX),
   });
-  // Older stations reject addresses and parameters that they do not have.
-  if (may_be_absent && [400, 404].includes(response.status)) return null;
+  if (absent.includes(response.status)) return null;
   if (!response.ok) throw new Error(`${address.split('?')[0]} answered ${response.status}`);
   return response.json();
 }

@@ -1,6 +1,6 @@
 // Forecasts further ahead than the next value: which of them a graph shows, and their text. Pure.
 import { formatBound, formatInterval, formatLevel, formatPeriod } from './format.js';
-import { standingForecast } from './store.js';
+import { hasFailed, standingForecast } from './store.js';
 import { typicalStep } from './trace.js';
 
 /**
@@ -9,12 +9,15 @@ import { typicalStep } from './trace.js';
  *
  * Empty if the series has no forecast of the next value. Leaves out what is no forecast of its own:
  * a horizon shorter than the usual step (it is the next value), one that is past, and one without
- * an interval from errors at such a horizon.
+ * an interval from errors at such a horizon. A horizon is past if a value came after it, or if the
+ * station said that the newest value is older.
  */
 export function fanOf(series) {
   const next = standingForecast(series);
-  const { time_s, level, at_least, horizons = [] } = series.ahead ?? next ?? {};
-  const least_s = STEPS_MIN * typicalStep(series.points);
+  if (next === null) return [];
+  const { time_s, level, at_least, horizons = [], now } = series.ahead ?? next;
+  const period_s = typicalStep(series.points.filter((point) => !hasFailed(point)).slice(-PERIOD_VALUES));
+  const past_s = Math.max(next.time_s - time_s, now?.age_s ?? 0);
   return horizons
     .map(({ seconds, basis, median, lower, upper }) => ({
       seconds,
@@ -26,8 +29,8 @@ export function fanOf(series) {
       at_least,
     }))
     .filter(
-      (one) =>
-        next !== null && least_s <= one.seconds && next.time_s < one.time_s && [one.value, one.lower, one.upper].every(Number.isFinite),
+      ({ seconds, value, lower, upper }) =>
+        STEPS_MIN * period_s <= seconds && past_s < seconds && [value, lower, upper].every(Number.isFinite),
     );
 }
 
@@ -38,3 +41,5 @@ export function formatAhead({ seconds, value, lower, upper, level, at_least }, u
 
 // A horizon of fewer steps is the next value (docs/spec/ahead.md, Other horizons).
 const STEPS_MIN = 1.5;
+// Values whose distances make the period (docs/spec/ahead.md, Windows).
+const PERIOD_VALUES = 32;

@@ -160,10 +160,11 @@ export function describeSeries(series) {
 /** Text for a value that does not exist. */
 export const ABSENT = '–';
 
-/** A period or another short time: `5 s`, `2 min`. */
+/** A period or another short time: `5 s`, `2 min`, `1 h`. */
 export function formatPeriod(period_s) {
   if (!Number.isFinite(period_s)) return ABSENT;
-  return period_s < 60 || period_s % 60 !== 0 ? `${period_s}${NARROW}s` : `${period_s / 60}${NARROW}min`;
+  const [unit_s, unit] = [[3600, 'h'], [60, 'min']].find(([unit_s]) => 0 < period_s && period_s % unit_s === 0) ?? [1, 's'];
+  return `${period_s / unit_s}${NARROW}${unit}`;
 }
 
 /** Why the last forecast no longer holds, with its value and time; empty if it holds. */

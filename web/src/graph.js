@@ -32,8 +32,11 @@ export class Graph {
 
   /** Draws a trace (see `traceOf`). */
   draw(trace) {
+    const before = this.trace?.fan.length;
     this.trace = trace;
     this.plot.setData(trace.columns);
+    // Otherwise uPlot computes the margin again only when a scale changes.
+    if (trace.fan.length !== before) this.plot.redraw(false, true);
   }
 
   /** Reads the colours again, after the theme changed. */
@@ -91,7 +94,7 @@ export class Graph {
           },
         }),
         axis({
-          size: 46,
+          size: AXIS_WIDTH,
           gap: 6,
           space: 30,
           values: (u, splits) => {
@@ -129,7 +132,8 @@ export class Graph {
   #hover(client_x) {
     const x = client_x - this.plot.over.getBoundingClientRect().right - AHEAD_WIDTH / 2;
     const before = this.over_ahead;
-    this.over_ahead = FAN_STEP / 2 < x ? Math.round(x / FAN_STEP) - 1 : null;
+    const step = this.trace ? this.#fanStep() : Infinity;
+    this.over_ahead = step / 2 < x ? Math.round(x / step) - 1 : null;
     if (this.over_ahead !== before) this.#report(this.plot);
   }
 
@@ -139,12 +143,20 @@ export class Graph {
 
   // Position of forecast `i` ahead, 0 for the next value, in pixels of the canvas.
   #xAhead({ left, width }, i) {
-    return left + width + (AHEAD_WIDTH / 2 + i * FAN_STEP) * uPlot.pxRatio;
+    return left + width + (AHEAD_WIDTH / 2 + i * this.#fanStep()) * uPlot.pxRatio;
   }
 
   // Width of the margin for what is ahead, in CSS pixels.
   #marginWidth() {
-    return AHEAD_WIDTH + FAN_STEP * (this.trace?.fan.length ?? 0);
+    const steps = this.trace?.fan.length ?? 0;
+    return steps === 0 ? AHEAD_WIDTH : AHEAD_WIDTH + steps * this.#fanStep();
+  }
+
+  // Distance of two forecasts further ahead, in CSS pixels: less on a narrow graph, so that most of
+  // it stays for what was measured.
+  #fanStep() {
+    const room = MARGIN_SHARE_MAX * (this.plot.width - AXIS_WIDTH) - AHEAD_WIDTH;
+    return clamp(room / this.trace.fan.length, FAN_STEP_MIN, FAN_STEP);
   }
 
   #timeRange() {
@@ -265,8 +277,7 @@ export class Graph {
     ctx.textAlign = 'center';
     ctx.textBaseline = 'top';
     const { ahead, fan, has_ahead } = this.trace;
-    const label = (text, i) => ctx.fillText(text, this.#xAhead(u.bbox, i), top + height + 5 * ratio);
-    if (has_ahead) ['next', ...fan.map(({ seconds }) => (seconds < 3600 ? `${seconds / 60}m` : `${seconds / 3600}h`))].forEach(label);
+    if (has_ahead) this.#labelAhead(u, ctx, top + height + 5 * ratio);
 
     // A dot marks the newest value.
     const [times, , , , measured] = this.trace.columns;
@@ -312,6 +323,13 @@ export class Graph {
     ctx.fill();
   }
 
+  // Labels of what is ahead. If there is no room for all, every second one, with the last.
+  #labelAhead(u, ctx, y) {
+    const labels = ['next', ...this.trace.fan.map(({ seconds }) => (seconds < 3600 ? `${seconds / 60}m` : `${seconds / 3600}h`))];
+    const every = this.#fanStep() < FAN_STEP ? 2 : 1;
+    for (let i = labels.length - 1; 0 <= i; i -= every) ctx.fillText(labels[i], this.#xAhead(u.bbox, i), y);
+  }
+
   // The fan ahead, from the next value on: the band of the intervals and the line of the forecasts.
   #drawFan(u, ctx, position) {
     const { ahead, fan } = this.trace;
@@ -348,6 +366,12 @@ export const PART_HEIGHT = 144;
 const AHEAD_WIDTH = 34;
 // Distance of two forecasts further ahead, in CSS pixels: the label `15m` and some space.
 const FAN_STEP = 24;
+// The same in a narrow graph: twice this has room for the labels `next` and `15m`.
+const FAN_STEP_MIN = 14;
+// Largest share of a graph, without its axis, that the margin for what is ahead takes.
+const MARGIN_SHARE_MAX = 0.4;
+// Width of the value axis, in CSS pixels.
+const AXIS_WIDTH = 46;
 // Half a time label and some space, in CSS pixels.
 const LABEL_WIDTH = 64;
 // The shortest range of time (s): labels are whole seconds, and there are up to a dozen.

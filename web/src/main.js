@@ -6,7 +6,7 @@ import { PageMeasurements } from './here.js';
 import { Mesh } from './mesh.js';
 import { Own } from './own.js';
 import { Sites } from './sites.js';
-import { Store } from './store.js';
+import { AHEAD_MS_MIN, Store } from './store.js';
 import { followTheme } from './theme.js';
 import { View } from './view.js';
 import { unsupportedReason } from './support.js';
@@ -127,7 +127,7 @@ function readSeries(key) {
   if (store.series.get(key)?.history === 'absent') {
     store.startHistory(key);
     pending_reads.push([readHistory, key]);
-  } else if (gives_ahead && store.startAhead(key, Date.now())) {
+  } else if (gives_ahead && store.startAhead(key, performance.now())) {
     pending_reads.push([readAhead, key]);
   }
   pump();
@@ -155,6 +155,8 @@ async function readHistory(key) {
 async function readAhead(key) {
   const series = store.series.get(key);
   if (!series || !gives_ahead) return;
+  // For a value that arrives too early for another read: the one after it may be an hour away.
+  setTimeout(() => view.redraw(key), AHEAD_MS_MIN);
   const forecasts = await fetchAhead(series).catch(() => undefined);
   if (forecasts === undefined) return;
   gives_ahead = forecasts !== null;

@@ -119,7 +119,8 @@ export class Store {
 
   /**
    * Whether the forecasts further ahead of a series should be read now: at most once for each
-   * value, and only with its history. If so, they count as read.
+   * value and `AHEAD_MS_MIN`, and only with its history. If so, they count as read. `now_ms` is of
+   * a clock that is never set.
    */
   startAhead(key, now_ms) {
     const series = this.series.get(key);
@@ -255,8 +256,11 @@ export const POINTS_MAX = 512;
 // One failure may be an accident.
 const FAILURES_IN_A_ROW_MAX = 2;
 
-// A quarter of the shortest horizon: a fan of a series with many values changes no faster.
-const AHEAD_MS_MIN = 15_000;
+/**
+ * Shortest time between two reads of the forecasts further ahead of a series (ms): a quarter of the
+ * shortest horizon. The fan of a series with many values changes no faster.
+ */
+export const AHEAD_MS_MIN = 15_000;
 
 /** Series kept: each costs the page a card. For more, use the API. */
 export const SERIES_MAX = 1000;

@@ -217,20 +217,66 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
       const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
       await inked(card);
       const figure = card.locator('[role=img]');
-      await until(async () => /in 1\D?min: .*in 5\D?min: .*in 15\D?min: .*in 60\D?min: .*90.% *: .* to /.test(await figure.getAttribute('aria-label')));
+      await until(async () => /in 1\D?min: .*in 5\D?min: .*in 15\D?min: .*in 1\D?h: .*90.% *: .* to /.test(await figure.getAttribute('aria-label')));
       const { x, y, width } = await card.locator('canvas').boundingBox();
       // From the right edge: half of the margin for the next value, then one step for each time.
       const readOut = async (steps) => {
         await page.mouse.move(x + width - 17 - 24 * steps, y + 40);
         return card.locator('.read-out');
       };
-      await eventually(page, await readOut(0), /^\d\d:\d\d:\d\d *in 60\D?min: [\d.]+\D?ms \(90\D?%: [\d.]+ – [\d.]+\D?ms\)$/);
+      await eventually(page, await readOut(0), /^\d\d:\d\d:\d\d *in 1\D?h: [\d.]+\D?ms \(90\D?%: [\d.]+ – [\d.]+\D?ms\)$/);
       await eventually(page, await readOut(2), /in 5\D?min: /);
       mock.putPair('aneroid', '127.0.0.1:7311', 'rtt_nagle', { value: 0.0417 });
       await eventually(page, card.locator('.last .figure'), /^41\.7/);
       assert.match(await card.locator('.read-out').textContent(), /in 5\D?min: /, 'new points keep what the pointer shows');
       await page.mouse.move(x + 60, y - 20);
       await until(async () => !(await card.locator('.read-out').isVisible()));
+    });
+  });
+
+  test('a fan has its margin, also if no axis changes, and leaves most of a narrow graph', async () => {
+    for (const [width, margin] of [[1280, 34 + 4 * 24], [320, 0.4 * (280 - 46)]]) {
+      await withPage(browser, { viewport: { width, height: 900 } }, async ({ page, mock }) => {
+        for (const series of mock.series) {
+          const ahead = series.ahead.bind(series);
+          const narrow = (one) => ({ ...one, lower: one.median.value, upper: one.median.value });
+          series.ahead = (seconds) => ({ ...ahead(seconds), horizons: ahead(seconds).horizons.map(narrow) });
+        }
+        await page.reload();
+        const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
+        await card.scrollIntoViewIfNeeded();
+        await until(async () => /in 1\D?h: /.test(await card.locator('[role=img]').getAttribute('aria-label')));
+        const right = async (name) => {
+          const { x, width } = await card.locator(name).boundingBox();
+          return x + width;
+        };
+        await until(async () => Math.abs((await right('canvas')) - (await right('.u-over')) - margin) < 3);
+        const { y } = await card.locator('canvas').boundingBox();
+        await page.mouse.move((await right('canvas')) - 17, y + 40);
+        await eventually(page, card.locator('.read-out'), /in 1\D?h: /);
+      });
+    }
+  });
+
+  test('a value that came soon after the fan was read has its fan soon, too', async () => {
+    await withPage(browser, {}, async ({ page, mock, requests }) => {
+      const forecasts = () => requests.filter((url) => /forecast\?.*quantity=rtt_nagle&/.test(url)).length;
+      await until(() => forecasts() === 1);
+      await page.clock.install();
+      await page.reload();
+      const card = cardOf(page, 'rtt_nagle', '127.0.0.1:7311');
+      await until(async () => {
+        await page.clock.runFor(100);
+        return forecasts() === 2;
+      });
+      mock.putPair('aneroid', '127.0.0.1:7311', 'rtt_nagle', { value: 0.0417 });
+      await until(async () => {
+        await page.clock.runFor(100);
+        return /^41\.7/.test(await card.locator('.last .figure').textContent());
+      });
+      assert.equal(forecasts(), 2, 'another read would be too early');
+      await page.clock.runFor(15_000);
+      await until(() => forecasts() === 3);
     });
   });
 

@@ -19,7 +19,7 @@ test('squared errors are shown in the square of a common unit', () => {
 });
 
 test('periods are shown in short form', () => {
-  assert.deepEqual([1, 59, 60, 90, 300, undefined].map((period_s) => plain(formatPeriod(period_s))), ['1 s', '59 s', '1 min', '90 s', '5 min', '–']);
+  assert.deepEqual([0, 1, 59, 60, 90, 300, 3600, 5400, undefined].map((period_s) => plain(formatPeriod(period_s))), ['0 s', '1 s', '59 s', '1 min', '90 s', '5 min', '1 h', '90 min', '–']);
 });
 
 test('the text of the state is the same while measuring and waiting', () => {

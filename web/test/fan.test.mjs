@@ -26,10 +26,21 @@ test('a horizon of fewer than one and a half steps is the next value, and not in
   assert.deepEqual(secondsOf(seriesWith(horizons, { points: [{ time_s: 1000, value: 1 }] })), [], 'the step is unknown');
 });
 
+test('the usual step is that of the last 32 values, as at a station', () => {
+  const early = Array.from({ length: 40 }, (_, i) => ({ time_s: i, value: 0.03 }));
+  const late = Array.from({ length: 32 }, (_, i) => ({ time_s: 100 + 60 * i, value: 0.03 }));
+  const failures = late.map(({ time_s }) => ({ time_s: time_s + 30, error: 'timed_out' }));
+  const both = [...late, ...failures].sort((a, b) => a.time_s - b.time_s);
+  assert.deepEqual(secondsOf(seriesWith([horizon(60), horizon(300)], { points: [...early, ...both] })), [300]);
+});
+
 test('times that are past are not in the fan', () => {
   const series = seriesWith([horizon(60), horizon(300)]);
   series.next.time_s = 1060;
-  assert.deepEqual(secondsOf(series), [300]);
+  assert.deepEqual(secondsOf(series), [300], 'a value came after it');
+  const stopped = seriesWith([horizon(60), horizon(300)]);
+  stopped.ahead.now = { age_s: 61 };
+  assert.deepEqual(secondsOf(stopped), [300], 'the newest value is older');
 });
 
 test('there is no fan without horizons, and none while there is no next forecast', () => {
