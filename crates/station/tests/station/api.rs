@@ -274,6 +274,7 @@ fn feed_hours(address: std::net::SocketAddr) {
     for records in records.chunks(700) {
         assert_eq!(post(address, "/v1/measurements", &json!({ "records": records }).to_string()).status, 201);
     }
+    assert_eq!(get(address, "/v1/series").json()["series"][0]["count"], 1400);
 }
 
 #[test]
@@ -294,8 +295,8 @@ fn forecasts_reach_horizons_with_quantiles_and_the_value_now() {
     let lengths: Vec<_> =
         horizons.iter().map(|one| (one["steps"].as_u64(), one["seconds"].as_f64())).collect();
     assert_eq!(lengths, [(Some(1), None), (None, Some(300.0)), (None, Some(600.0)), (None, Some(86_400.0))]);
-    let bases: Vec<_> = horizons.iter().map(|one| one["basis"].as_str().unwrap()).collect();
-    assert_eq!(bases, ["own", "own", "between", "beyond"]);
+    let bases: Vec<_> = horizons.iter().map(|one| &one["basis"]).collect();
+    assert_eq!(bases, ["own", "own", "between", "beyond"], "{row}");
     assert_eq!(horizons[0]["median"], plain["median"], "the next value");
     let between = horizons[2]["from_steps"].as_array().unwrap();
     assert!((between[0].as_f64().unwrap() - 30.0).abs() < 0.1, "{between:?}");
