@@ -31,7 +31,7 @@ pub(crate) fn invalid_reason(network: &Network) -> Option<String> {
     network.report().and_then(|report| report.invalid_reason()).map(|reason| reason.to_string())
 }
 
-/// Changes a TCP setting in one host only.
+/// Changes a setting of IPv4 or TCP in one host only.
 pub(crate) fn set_tcp(host: &Host, setting: &str, value: &str) -> anyhow::Result<()> {
     let path = format!("/proc/sys/net/ipv4/{setting}");
     host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {value} to {path}"))

@@ -10,6 +10,8 @@
 
 mod availability;
 #[cfg(target_os = "linux")]
+mod best;
+#[cfg(target_os = "linux")]
 mod calibrated;
 mod classifier;
 #[cfg(target_os = "linux")]
@@ -70,6 +72,10 @@ struct Cli {
 enum Experiment {
     /// Score the probability that the next probe answers, on series with failures.
     Availability(availability::Args),
+    /// Count how often a station's choice among five emulated hosts is right, and measure how soon
+    /// it follows a rate that fell; needs root.
+    #[cfg(target_os = "linux")]
+    Best(best::Args),
     /// Score the classifiers of lost packets on labelled windows, and simulate their worth to a
     /// sender (Dickens §3 to §5).
     Classifier(classifier::Args),
@@ -127,6 +133,8 @@ fn main() -> ExitCode {
     let page = page.as_deref();
     let done = match experiment {
         Experiment::Availability(args) => availability::run(&args, page),
+        #[cfg(target_os = "linux")]
+        Experiment::Best(args) => best::run(&args, page),
         Experiment::Classifier(args) => classifier::run(&args, page),
         Experiment::Forecast(args) => forecast::run(&args, page),
         #[cfg(target_os = "linux")]

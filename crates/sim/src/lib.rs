@@ -82,7 +82,7 @@ pub use replay::{delays_from_file, delays_from_text};
 pub use rng::SeededRng;
 pub use scenario::Scenario;
 pub use skip::{MUST_RUN, report_missing, report_skipped};
-pub use spec::{Jitter, LinkSpec, PacketLoss, Queue, Reorder};
+pub use spec::{Jitter, LinkChange, LinkSpec, PacketLoss, Queue, Reorder};
 
 #[cfg(target_os = "linux")]
 pub use failing_disk::FailingDisk;

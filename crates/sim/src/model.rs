@@ -1,7 +1,7 @@
 //! Pure model of one direction of a link: computes when a packet comes out, or why the packet is
 //! lost.
 
-use crate::{Error, Jitter, LinkSpec, PacketLoss, rng::SeededRng, spec::MAX_DELAY};
+use crate::{Error, Jitter, LinkChange, LinkSpec, PacketLoss, rng::SeededRng, spec::MAX_DELAY};
 use std::time::Duration;
 
 /// Result for one packet.
@@ -89,6 +89,19 @@ impl LinkDirection {
             }
         };
         PacketFate::Delivered { at: Duration::from_nanos(out_ns) }
+    }
+
+    /// Changes rate and delay for packets that are sent from now on. Earlier packets keep their
+    /// times, and the queue keeps its limit in bytes.
+    ///
+    /// # Errors
+    /// [`Error::BadSpec`] if a value is outside its range; then nothing changes.
+    pub fn change(&mut self, change: LinkChange) -> Result<(), Error> {
+        change.check()?;
+        (self.spec.rate_bps, self.spec.delay) = (Some(change.rate_bps), change.delay);
+        // It is in units of the rate.
+        self.remainder = 0;
+        Ok(())
     }
 
     /// Bytes that wait for the wire at `now`, including the unsent part of the packet on the wire.
@@ -187,6 +200,19 @@ mod tests {
     fn lost_share(spec: LinkSpec, count: u32) -> f64 {
         let lost = fates(spec, count, MS).iter().filter(|&&fate| fate == PacketFate::Lost).count();
         lost as f64 / f64::from(count)
+    }
+
+    #[test]
+    fn a_change_applies_to_packets_sent_later() {
+        let spec = LinkSpec { rate_bps: Some(8_000_000), delay: 5 * MS, ..LinkSpec::default() };
+        let mut model = model(spec);
+        // A packet of 1000 bytes takes 1 ms at first, then 10 ms.
+        assert_eq!(delivered(model.send(Duration::ZERO, 1000)), 6 * MS);
+        model.change(LinkChange { rate_bps: 800_000, delay: 7 * MS }).unwrap();
+        assert_eq!(delivered(model.send(Duration::ZERO, 1000)), 18 * MS);
+        // Also with a shorter delay, no packet overtakes another one.
+        model.change(LinkChange { rate_bps: 8_000_000, delay: MS }).unwrap();
+        assert_eq!(delivered(model.send(Duration::ZERO, 1000)), 18 * MS);
     }
 
     #[test]

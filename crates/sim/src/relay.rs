@@ -5,7 +5,8 @@ mod stats;
 
 use self::{event_loop::RelayLoop, stats::RelayStats};
 use crate::{
-    Error, LinkDirection, QueueChain, RelayOptions, namespace::system, report::RelayReport, sync::lock,
+    Error, LinkChange, LinkDirection, QueueChain, RelayOptions, namespace::system, report::RelayReport,
+    sync::lock,
 };
 use nix::{sys::prctl, unistd::gettid};
 use std::{
@@ -16,10 +17,14 @@ use std::{
     time::Duration,
 };
 
+/// For each direction, a change that the relay has not made yet.
+type Changes = Mutex<[Option<LinkChange>; 2]>;
+
 /// A running relay; dropping it ends the thread and closes the devices.
 #[derive(Debug)]
 pub(crate) struct PacketRelay {
     stats: Arc<Mutex<RelayStats>>,
+    changes: Arc<Changes>,
     thread_id: i32,
     realtime: bool,
     /// Write end of a pipe to the thread. Closing the pipe wakes and ends the thread.
@@ -38,10 +43,11 @@ impl PacketRelay {
         let queues = QueueChain::new(&options.queues, options.queues_seed)?;
         let (stopped, stop) = pipe().map_err(|e| Error::io("make a pipe", e))?;
         let stats = Arc::new(Mutex::new(RelayStats::new(options.late)));
+        let changes = Arc::new(Changes::default());
         let (id_sender, id) = mpsc::channel();
-        let spin = options.spin;
+        let (spin, offload) = (options.spin, options.offload);
         let work = {
-            let stats = Arc::clone(&stats);
+            let (stats, changes) = (Arc::clone(&stats), Arc::clone(&changes));
             move || {
                 // Ignore errors: the receiver waits for this value, unless the start of the whole
                 // relay has failed.
@@ -49,7 +55,7 @@ impl PacketRelay {
                 // Without this setting, the kernel may round each wake-up by 50 µs. If the kernel
                 // refuses the setting, the measured lateness shows the effect.
                 let _ = prctl::set_timerslack(1);
-                RelayLoop::new(tuns, models, queues, stats, spin).run(&stopped);
+                RelayLoop::new(tuns, models, queues, stats, changes, spin, offload).run(&stopped);
             }
         };
         let thread = thread::Builder::new()
@@ -60,7 +66,12 @@ impl PacketRelay {
             Error::io("start the relay's thread", std::io::Error::other("the thread ended at once"))
         })?;
         let realtime = options.realtime && request_realtime(thread_id);
-        Ok(Self { stats, thread_id, realtime, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stats, changes, thread_id, realtime, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Changes both directions, A to B first, for packets that arrive later.
+    pub(crate) fn change(&self, changes: [LinkChange; 2]) {
+        *lock(&self.changes) = changes.map(Some);
     }
 
     pub(crate) fn report(&self) -> RelayReport {

@@ -108,9 +108,7 @@ impl LinkSpec {
     /// # Errors
     /// [`Error::BadSpec`] names the first field that lies outside its range.
     pub fn check(&self) -> Result<(), Error> {
-        if let Some(rate) = self.rate_bps {
-            within("rate_bps", rate as f64, RATE_MIN_BPS..=RATE_MAX_BPS, "1e3 to 1e12 bit/s, or none")?;
-        }
+        self.rate_bps.map_or(Ok(()), check_rate)?;
         delay_within("delay", self.delay)?;
         self.jitter.check()?;
         self.loss.check()?;
@@ -138,6 +136,22 @@ impl LinkSpec {
             }
             (Queue::Bdp(_), None) | (Queue::Unlimited, _) => None,
         }
+    }
+}
+
+/// New values of one direction of a running link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkChange {
+    /// Rate in bit/s, as [`LinkSpec::rate_bps`].
+    pub rate_bps: u64,
+    /// Delay after the serialisation, as [`LinkSpec::delay`].
+    pub delay: Duration,
+}
+
+impl LinkChange {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_rate(self.rate_bps)?;
+        delay_within("delay", self.delay)
     }
 }
 
@@ -203,6 +217,10 @@ impl Jitter {
 
 fn share(field: &'static str, value: f64) -> Result<(), Error> {
     within(field, value, 0.0..=1.0, "a probability, 0 to 1")
+}
+
+fn check_rate(rate_bps: u64) -> Result<(), Error> {
+    within("rate_bps", rate_bps as f64, RATE_MIN_BPS..=RATE_MAX_BPS, "1e3 to 1e12 bit/s, or none")
 }
 
 fn delay_within(field: &'static str, value: Duration) -> Result<(), Error> {

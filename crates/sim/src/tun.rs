@@ -9,15 +9,20 @@ use std::{
 
 /// Creates the TUN device `name` and returns its file: each read or write transfers one IP packet
 /// and does not block. Closing the file removes the device.
-pub(crate) fn open(name: &str) -> Result<File, Error> {
+///
+/// With `offload`, a packet may be a TCP segment of up to 64 KiB. Each packet begins with a header
+/// of [`OFFLOAD_HEADER_BYTES`], which another such device accepts as it is.
+pub(crate) fn open(name: &str, offload: bool) -> Result<File, Error> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(TUN_CLONE)
         .map_err(|e| Error::io(format!("open {TUN_CLONE}"), e))?;
-    let request = InterfaceRequest::new(name);
-    attach(file.as_raw_fd(), &request).map_err(|e| Error::io(format!("make the TUN device {name}"), e))?;
+    let request = InterfaceRequest::new(name, offload);
+    let made = attach(file.as_raw_fd(), &request);
+    let set = made.and_then(|()| if offload { set_offload(file.as_raw_fd()) } else { Ok(()) });
+    set.map_err(|e| Error::io(format!("make the TUN device {name}"), e))?;
     Ok(file)
 }
 
@@ -34,12 +39,13 @@ impl InterfaceRequest {
     ///
     /// # Panics
     /// If the name is longer than 15 bytes; all names come from this crate.
-    fn new(name: &str) -> Self {
+    fn new(name: &str, offload: bool) -> Self {
         assert!(name.len() < libc::IFNAMSIZ, "an interface name has at most 15 bytes");
+        let header = if offload { libc::IFF_VNET_HDR } else { 0 };
         let mut request = Self {
             name: [0; _],
             // Without IFF_NO_PI, each packet would have a header of four bytes.
-            flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
+            flags: (libc::IFF_TUN | libc::IFF_NO_PI | header) as libc::c_short,
             padding: [0; _],
         };
         request.name[..name.len()].copy_from_slice(name.as_bytes());
@@ -57,6 +63,21 @@ fn attach(tun: libc::c_int, request: &InterfaceRequest) -> nix::Result<()> {
     // call returns.
     unsafe { raw::tun_set_interface(tun, request) }.map(drop)
 }
+
+/// Lets the kernel pass segments of several packets, with checksums still to be computed.
+#[expect(unsafe_code, reason = "no safe wrapper of TUNSETOFFLOAD exists among the dependencies")]
+fn set_offload(tun: libc::c_int) -> nix::Result<()> {
+    mod raw {
+        nix::ioctl_write_int_bad!(tun_set_offload, nix::libc::TUNSETOFFLOAD);
+    }
+    let features = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // SAFETY: the descriptor is open for the whole call, and the argument is a number.
+    unsafe { raw::tun_set_offload(tun, features as libc::c_int) }.map(drop)
+}
+
+/// Size of `struct virtio_net_hdr`, the header of each packet with `IFF_VNET_HDR`
+/// (linux/virtio_net.h).
+pub(crate) const OFFLOAD_HEADER_BYTES: usize = 10;
 
 const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
 

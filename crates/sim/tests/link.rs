@@ -5,12 +5,12 @@
 #![expect(clippy::unwrap_used)]
 
 use barograph_sim::{
-    Host, InvalidRun, Jitter, Link, LinkDirection, LinkSpec, Network, PacketFate, PacketLoss, Queue,
-    RelayOptions, network_or_report, network_or_skip, report_missing, report_skipped,
+    Host, InvalidRun, Jitter, Link, LinkChange, LinkDirection, LinkSpec, Network, PacketFate, PacketLoss,
+    Queue, RelayOptions, network_or_report, network_or_skip, report_missing, report_skipped,
 };
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
     thread,
@@ -324,6 +324,50 @@ fn iperf3_reaches_the_rate_and_does_not_exceed_it() {
         let share = measured / rate as f64;
         assert!(share <= 1.0, "{share} of the rate");
         expect(share >= 0.9, format!("{share} of the rate"))
+    });
+}
+
+/// Time until host B has received so many bytes over a new connection, and host A knows it.
+fn upload(network: &Network, bytes: usize) -> Duration {
+    let server = network.b.run(|| TcpListener::bind((network.b.v4(), 0))).unwrap().unwrap();
+    let to: SocketAddr = server.local_addr().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut stream, _) = server.accept().unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            assert_eq!(received, vec![7; bytes]);
+            stream.write_all(b"x").unwrap();
+        });
+        let began = Instant::now();
+        let mut stream = network.a.run(|| TcpStream::connect_timeout(&to, LIMIT)).unwrap().unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(&vec![7; bytes]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        began.elapsed()
+    })
+}
+
+#[test]
+fn segments_pass_the_relay_whole_and_the_rate_can_change() {
+    let link = || {
+        let spec = LinkSpec { rate_bps: Some(80_000_000), queue: Queue::Bytes(400_000), ..delayed(MS) };
+        Link::symmetric_with(spec, RelayOptions { offload: true, ..RelayOptions::default() })
+    };
+    in_a_quiet_run(link, |network| {
+        // 1 MB takes 0.1 s, and a second at a tenth of the rate.
+        let fast = upload(network, 1_000_000);
+        let packets = network.report().unwrap().forward.forwarded;
+        let tenth = LinkChange { rate_bps: 8_000_000, delay: MS };
+        network.change(tenth, tenth).unwrap();
+        let slow = upload(network, 1_000_000);
+        assert!(slow >= 990 * MS, "{slow:?} is less than the path takes");
+        let stopped = LinkChange { rate_bps: 0, ..tenth };
+        assert!(network.change(stopped, tenth).is_err());
+        expect(packets < 500, format!("{packets} packets, where 691 have a segment each"))?;
+        expect(fast < 400 * MS && slow < 2000 * MS, format!("{fast:?} and {slow:?}"))
     });
 }
 

@@ -1,8 +1,9 @@
 //! Main loop of the relay: reads packets, passes them through queues and models, and writes them
 //! when they are due.
 
-use super::stats::RelayStats;
+use super::{Changes, stats::RelayStats};
 use crate::sync::lock;
+use crate::tun::OFFLOAD_HEADER_BYTES;
 use crate::{LinkDirection, PacketFate, QueueChain, report::DirectionCounts};
 use nix::{
     errno::Errno,
@@ -31,6 +32,11 @@ pub(super) struct RelayLoop {
     in_flight: BinaryHeap<Reverse<Packet>>,
     in_flight_bytes: usize,
     next_number: u64,
+    /// Each packet is read into this buffer.
+    buffer: Vec<u8>,
+    /// Size of the header that precedes each IP packet; 0 without offload.
+    header_bytes: usize,
+    changes: Arc<Changes>,
     spin: Duration,
     /// Epoch of the models' clock.
     epoch: Instant,
@@ -52,8 +58,11 @@ impl RelayLoop {
         models: [LinkDirection; 2],
         queues: QueueChain<Vec<u8>>,
         stats: Arc<Mutex<RelayStats>>,
+        changes: Arc<Changes>,
         spin: Duration,
+        offload: bool,
     ) -> Self {
+        let header_bytes = if offload { OFFLOAD_HEADER_BYTES } else { 0 };
         Self {
             tuns,
             models,
@@ -62,6 +71,9 @@ impl RelayLoop {
             in_flight: BinaryHeap::new(),
             in_flight_bytes: 0,
             next_number: 0,
+            buffer: vec![0; if offload { SEGMENT_BUFFER_BYTES } else { BUFFER_BYTES }],
+            header_bytes,
+            changes,
             spin,
             epoch: Instant::now(),
             stats,
@@ -101,9 +113,9 @@ impl RelayLoop {
     /// Reads up to a batch of packets and passes them to the queues or the model. Ends the loop if
     /// the device is gone, because such a device stays readable and every read fails.
     fn read_packets(&mut self, direction: usize, stats: &mut RelayStats) -> ControlFlow<()> {
-        let mut buffer = [0; BUFFER_BYTES];
+        self.make_change(direction);
         for _ in 0..BATCH {
-            let length = match self.tuns[direction].read(&mut buffer) {
+            let length = match self.tuns[direction].read(&mut self.buffer) {
                 Ok(length) => length,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
@@ -112,24 +124,38 @@ impl RelayLoop {
                     return ControlFlow::Break(());
                 }
             };
-            let bytes = &buffer[..length];
-            if is_multicast(bytes) {
+            let bytes = &self.buffer[..length];
+            if is_multicast(bytes.get(self.header_bytes..).unwrap_or_default()) {
                 stats.counts[direction].ignored += 1;
                 continue;
             }
-            let now = self.epoch.elapsed();
+            let (now, bytes) = (self.epoch.elapsed(), bytes.to_vec());
             if direction == 0 && self.has_queues {
-                self.queues.push(now, length, bytes.to_vec());
+                let packet_bytes = self.packet_bytes(&bytes);
+                self.queues.push(now, packet_bytes, bytes);
             } else {
-                self.enqueue(direction, now, bytes.to_vec(), &mut stats.counts[direction]);
+                self.enqueue(direction, now, bytes, &mut stats.counts[direction]);
             }
         }
         ControlFlow::Continue(())
     }
 
+    fn make_change(&mut self, direction: usize) {
+        let change = lock(&self.changes)[direction].take();
+        if let Some(change) = change {
+            self.models[direction].change(change).expect("the network has checked the change");
+        }
+    }
+
+    /// Size of the IP packet in `bytes`, which may begin with a header.
+    fn packet_bytes(&self, bytes: &[u8]) -> usize {
+        bytes.len().saturating_sub(self.header_bytes)
+    }
+
     /// Applies the model of the link to a packet. The packet reaches the link at the time `at`.
     fn enqueue(&mut self, direction: usize, at: Duration, bytes: Vec<u8>, counts: &mut DirectionCounts) {
-        match self.models[direction].send(at, bytes.len()) {
+        let packet_bytes = self.packet_bytes(&bytes);
+        match self.models[direction].send(at, packet_bytes) {
             PacketFate::Lost => counts.lost += 1,
             PacketFate::QueueFull => counts.queue_full += 1,
             PacketFate::Delivered { .. } if self.in_flight_bytes + bytes.len() > IN_FLIGHT_LIMIT_BYTES => {
@@ -155,7 +181,7 @@ impl RelayLoop {
             match (&self.tuns[1 - packet.direction]).write(&packet.bytes) {
                 Ok(_) => {
                     let late = now.saturating_sub(packet.at);
-                    stats.record_departure(packet.direction, packet.bytes.len(), late);
+                    stats.record_departure(packet.direction, self.packet_bytes(&packet.bytes), late);
                 }
                 Err(_) => stats.counts[packet.direction].write_errors += 1,
             }
@@ -218,6 +244,9 @@ const BATCH: usize = 32;
 
 /// Size of the largest IP packet at the device's MTU, rounded up.
 const BUFFER_BYTES: usize = 2048;
+
+/// Size of the largest segment (an IP packet of 65 535 bytes) with its header, rounded up.
+const SEGMENT_BUFFER_BYTES: usize = 66_000;
 
 /// Maximum memory for packets in flight, in bytes: the packets of one second at 500 Mbit/s.
 const IN_FLIGHT_LIMIT_BYTES: usize = 64_000_000;
