@@ -148,8 +148,8 @@ impl Study<'_> {
         Ok(questions)
     }
 
-    /// Lets the rate of one host fall, and reads its forecast until that stays right or [`FALL_MAX`]
-    /// have passed. The next fall is another host's.
+    /// Lets the rate of one host fall, and reads its forecast until that stays right or
+    /// [`FALL_MAX`] have passed. The next fall is another host's.
     fn fall(&mut self, number: u32) -> anyhow::Result<Fall> {
         let hosts = self.hosts;
         let index = number as usize % hosts.links.len();
