@@ -21,8 +21,8 @@ use crate::{
 ///
 /// The forecast learns from first attempts only. An attempt that was cut off counts as one that
 /// took twice as long, so quantiles do not shrink because slow responses are never seen. So while a
-/// target does not respond, the timeout grows to about as long as the outage lasts, and it takes
-/// many responses to shrink again.
+/// target does not respond, each attempt has a longer timeout than the one before, and many
+/// responses must follow until it is short again.
 ///
 /// The first retry may take four times as long as the first attempt, each further retry four times
 /// as long again, and the last attempt [`MAX_TIMEOUT`].

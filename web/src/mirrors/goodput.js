@@ -13,8 +13,8 @@
  * (rank.js). If the rate wanders, the download sees rates that no probe saw: then the interval is
  * that of the mean over as many probes as the download is long. A dozen probes calibrate no such
  * interval, so the forecaster extrapolates it: as after a random walk, up to a limit. The ratio of
- * the mean square of steps to the variance decides (von Neumann 1941): it is about 2 for independent
- * values.
+ * the mean square of steps to the variance decides (von Neumann 1941): it is about 2 for
+ * independent values.
  */
 export class Goodput {
   #times;
