@@ -25,8 +25,8 @@ use crate::output::Output;
 use crate::table::{Table, cells, list};
 use choice::{Question, size_name};
 use fall::{Fall, ForecastAt, GOAL_S, NEAR};
-use hosts::{FALLEN, HostLink, Hosts};
-use mesh::Mesh;
+use hosts::{DELAY_DEVIATION, FALLEN, HostLink, Hosts, MEMORY, RATE_DEVIATION};
+use mesh::{Mesh, TEST_S};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -148,7 +148,7 @@ impl Study<'_> {
         Ok(questions)
     }
 
-    /// Lets the rate of one host fall, and reads its forecast until that is right again or
+    /// Lets the rate of one host fall, and reads its forecast until that stays right or
     /// [`FALL_MAX`] have passed. The next fall is another host's.
     fn fall(&mut self, number: u32) -> anyhow::Result<Fall> {
         let hosts = self.hosts;
@@ -184,24 +184,27 @@ impl Study<'_> {
     }
 
     /// Reads the forecast every second from now on. Once it is near the expected time, a transfer
-    /// shows the real one.
+    /// shows the real one. Two readings in turn that are near the real time end the watch: the
+    /// transfer takes the time between the first two.
     fn watch(&self, index: usize, before_s: f64) -> anyhow::Result<Fall> {
         let link = &self.hosts.links[index];
         let (fell, fell_at_s) = (Instant::now(), now_s()?);
-        let (mut forecasts, mut real_s) = (Vec::new(), None);
+        let (mut forecasts, mut real_s, mut was_near) = (Vec::new(), None, false);
         while fell.elapsed() < FALL_MAX {
             thread::sleep(TICK);
             let after_s = fell.elapsed().as_secs_f64();
             let seen = ForecastAt { after_s, forecast_s: self.forecast_s(&link.name)? };
             forecasts.push(seen);
-            if !seen.is_near(real_s.unwrap_or_else(|| expected_s(link))) {
-                continue;
-            }
-            let time_s = self.send_one(index)?;
-            real_s = Some(time_s);
-            if seen.is_near(time_s) {
+            let mut is_near = seen.is_near(real_s.unwrap_or_else(|| expected_s(link)));
+            if is_near && was_near {
                 break;
             }
+            if is_near && real_s.is_none() {
+                let time_s = self.send_one(index)?;
+                real_s = Some(time_s);
+                is_near = seen.is_near(time_s);
+            }
+            was_near = is_near;
         }
         let rate_bps = link.rate_bps();
         let real_s = real_s.map_or_else(|| self.send_one(index), Ok)?;
@@ -211,7 +214,7 @@ impl Study<'_> {
             before_s,
             rate_bps,
             real_s,
-            noticed_s: fall::noticed_s(&forecasts, real_s),
+            noticed_s: fall::noticed_s(before_s, &forecasts, real_s),
             forecasts,
             tested_s: tested_at_s.map(|at_s| at_s - fell_at_s),
         })
@@ -257,11 +260,14 @@ fn introduction(hosts: &Hosts, args: &Args, warm_up_s: f64) -> String {
     format!(
         "# Does a station choose the right host?\n\n\
          Six stations, `barograph up` on six emulated hosts, are a mesh: one asks, five are asked about. Rates and \
-         delays of their links vary (a standard deviation of 15 % and 3 %, correlation 1/e after 12 s; seed {}). \
-         TCP's congestion control is {}.\n\n{table}\n\
-         The warm-up took {warm_up_s:.0} s: with a larger budget, the asking station tested each host {} times for \
-         2 s, and waited until every interval was calibrated. Then all stations started again with default settings, \
-         and with budgets of which nothing was spent.\n",
+         delays of their links vary (a standard deviation of {:.0} % and {:.0} %, correlation 1/e after {:.0} s; seed \
+         {}). The link of the asking host has no limit. TCP's congestion control is {}.\n\n{table}\n\
+         The warm-up took {warm_up_s:.0} s: with a larger budget, the asking station tested each host at least \
+         {} times for {TEST_S:.0} s, and waited until every interval was calibrated. Then all stations started again \
+         with default settings, and with budgets of which nothing was spent.\n",
+        100.0 * RATE_DEVIATION,
+        100.0 * DELAY_DEVIATION,
+        MEMORY.as_secs_f64(),
         args.seed,
         machine::congestion(),
         args.warm_up,
@@ -274,8 +280,9 @@ fn choice_report(questions: &[Question], hosts: &Hosts) -> String {
          Each question is `GET /v1/best` for so many bytes to the five hosts, in random order at random moments. \
          Right after the answer, the bytes are sent to every host at the same time, over a new TCP connection each: \
          the time is that of the handshake, the bytes and one byte back. *Right*: the named host was the fastest. \
-         *Too close*: none was named, and the fastest was among those too close to call. *First ÷ fastest*: real time \
-         to the first host of the answer, divided by the fastest (mean). The goal for right or too close is 95 %.\n\n\
+         *Too close*: none was named, and the fastest was among those too close to call; *hosts too close* is their \
+         mean number, of five. *First ÷ fastest*: real time to the first host of the answer, divided by the fastest \
+         (mean). The goal for right or too close is 95 %.\n\n\
          {}\n## Intervals\n\n\
          Real times inside the 90 % interval, faster than its lower or slower than its upper end; ratios are \
          geometric means. The goal is 85 to 95 % inside.\n\n{}\n{}",
@@ -289,9 +296,9 @@ fn fall_report(falls: &[Fall]) -> String {
     format!(
         "\n## A rate that fell\n\n\
          {:.0} s after a restart with unspent budgets, the rate of one host falls to {FALLEN} of what it was. The \
-         forecast time of {} is read every second for at most {:.0} s. *Noticed*: from then on it is within a factor \
-         of {NEAR} of the time that a transfer really takes. *Tested*: the asking station began a bulk test to this \
-         host.\n\n{}\n\
+         forecast time of {} is read every second for at most {:.0} s. *Noticed*: then, and at the next reading after \
+         a transfer, it is within a factor of {NEAR} of the time that the transfer really took; before the fall, it \
+         was not. *Tested*: the asking station began a bulk test to this host.\n\n{}\n\
          Noticed within {GOAL_S:.0} s: {} of {}.\n",
         SETTLE.as_secs_f64(),
         size_name(FALL_BYTES),

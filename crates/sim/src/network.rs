@@ -186,17 +186,18 @@ impl Network {
     }
 
     /// Changes rate and delay of a relay, from A to B and from B to A, for packets that arrive from
-    /// now on. Earlier packets keep their times, and a queue keeps its limit in bytes. A link in
-    /// the kernel does not change.
+    /// now on. Earlier packets keep their times, and a queue keeps its limit in bytes.
     ///
     /// # Errors
-    /// [`Error::BadSpec`] if a value is outside its range.
+    /// [`Error::BadSpec`] if a value is outside its range, or if the link is in the kernel.
     pub fn change(&self, forward: LinkChange, back: LinkChange) -> Result<(), Error> {
         let changes = [forward, back];
         changes.iter().try_for_each(LinkChange::check)?;
-        if let Some(relay) = &self.relay {
-            relay.change(changes);
-        }
+        let Some(relay) = &self.relay else {
+            let value = "in the kernel".to_owned();
+            return Err(Error::BadSpec { field: "link", value, expected: "a relay" });
+        };
+        relay.change(changes);
         Ok(())
     }
 

@@ -20,9 +20,12 @@ use crate::{
 /// less time and memory.
 ///
 /// The forecast learns from first attempts only. An attempt that was cut off counts as one that
-/// took twice as long, so quantiles do not shrink because slow responses are never seen. The first
-/// retry may take four times as long as the first attempt, each further retry four times as long
-/// again, and the last attempt [`MAX_TIMEOUT`].
+/// took twice as long, so quantiles do not shrink because slow responses are never seen. So while a
+/// target does not respond, each attempt has a longer timeout than the one before, and many
+/// responses must follow until it is short again.
+///
+/// The first retry may take four times as long as the first attempt, each further retry four times
+/// as long again, and the last attempt [`MAX_TIMEOUT`].
 ///
 /// ```
 /// use barograph_timeout::{

@@ -168,7 +168,7 @@ fn quantile_timeouts_do_not_shrink_without_retries() {
 }
 
 #[test]
-fn a_quantile_timeout_starts_as_told_and_grows_from_attempt_to_attempt() {
+fn a_quantile_timeout_starts_as_configured_and_grows_from_attempt_to_attempt() {
     for share in [0.0, 0.004, 0.996, 1.0, f64::NAN] {
         assert!(QuantileTimeout::new(share).is_none(), "{share}");
     }

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::answer::BestAnswer;
-use crate::stats::{geometric_mean, mean};
-use crate::table::{Table, cells, dash, percent};
+use crate::stats::{geometric_mean, mean_of_some};
+use crate::table::{Table, cells, dash, number, percent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -90,21 +90,28 @@ fn verdict(answer: &BestAnswer, fastest: &str) -> Verdict {
 /// Table of the verdicts by size, with all sizes in the last row.
 pub(super) fn verdicts(questions: &[Question]) -> Table {
     let mut table = Table::titled(
-        "size | questions | right | too close | wrong | no answer | right or too close, % | first ÷ fastest",
+        "size | questions | right | too close | hosts too close | wrong | no answer | right or too close, % | \
+         first ÷ fastest",
     );
     for (name, group) in groups(questions) {
         let count = |verdict: Verdict| group.iter().filter(|question| question.verdict == verdict).count();
         let [right, close] = [Verdict::Right, Verdict::TooClose].map(count);
         let ratios: Vec<f64> = group.iter().filter_map(|question| question.first_over_fastest).collect();
+        let named: Vec<f64> = group
+            .iter()
+            .filter(|question| question.verdict == Verdict::TooClose)
+            .map(|question| question.too_close_to_call.len() as f64)
+            .collect();
         table.push(cells![
             name,
             group.len(),
             right,
             close,
+            number(mean_of_some(&named), 1),
             count(Verdict::Wrong),
             count(Verdict::Unknown),
             percent((right + close) as f64 / group.len() as f64),
-            if ratios.is_empty() { dash() } else { format!("{:.2}", mean(&ratios)) },
+            number(mean_of_some(&ratios), 2),
         ]);
     }
     table
@@ -255,6 +262,15 @@ mod tests {
         let question = question.expect("there are times");
         assert_eq!(Hits::of(question.times.iter()).times, 1);
         assert_eq!(Hits::of([].into_iter()).cells()[1], dash());
+    }
+
+    #[test]
+    fn a_close_call_shows_how_many_hosts_it_names() {
+        let all = [question(None, &["a", "b"]), question(None, &["a", "b", "c"]), question(Some("b"), &[])];
+        let table = verdicts(&all).to_string();
+        let last = table.lines().last().expect("there is a row for all sizes");
+        let cells: Vec<&str> = last.split('|').map(str::trim).collect();
+        assert_eq!(cells[3..6], ["1", "2", "2.5"], "{table}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) struct Fall {
     /// Time of a transfer after the fall (s).
     pub(super) real_s: f64,
     pub(super) forecasts: Vec<ForecastAt>,
-    /// From the fall until the forecast was within [`NEAR`] of the real time for good (s).
+    /// From the fall until the forecast was within [`NEAR`] of the real time, and stayed so (s).
     pub(super) noticed_s: Option<f64>,
     /// From the fall until the asking station began a test to this host (s).
     pub(super) tested_s: Option<f64>,
@@ -39,8 +39,12 @@ pub(super) fn is_near(forecast_s: f64, time_s: f64) -> bool {
     time_s <= NEAR * forecast_s && forecast_s <= NEAR * time_s
 }
 
-/// Time of the first forecast that is near the real time, as are all later ones.
-pub(super) fn noticed_s(forecasts: &[ForecastAt], real_s: f64) -> Option<f64> {
+/// Time of the first forecast that is near the real time, as are all later ones. `None` if there is
+/// none, or if the forecast was near already before the fall, so that it shows nothing.
+pub(super) fn noticed_s(before_s: f64, forecasts: &[ForecastAt], real_s: f64) -> Option<f64> {
+    if is_near(before_s, real_s) {
+        return None;
+    }
     let near = forecasts.iter().rev().take_while(|forecast| forecast.is_near(real_s));
     near.last().map(|forecast| forecast.after_s)
 }
@@ -86,10 +90,15 @@ mod tests {
     #[test]
     fn a_fall_is_noticed_when_all_later_forecasts_are_near() {
         let forecasts = [at(1.0, 1.0), at(2.0, 8.0), at(3.0, 4.0), at(4.0, 6.0), at(5.0, 19.0)];
-        assert_eq!(noticed_s(&forecasts, 10.0), Some(4.0));
-        assert_eq!(noticed_s(&forecasts[..3], 10.0), None);
-        assert_eq!(noticed_s(&forecasts[..2], 10.0), Some(2.0));
-        assert_eq!(noticed_s(&[], 10.0), None);
+        assert_eq!(noticed_s(1.0, &forecasts, 10.0), Some(4.0));
+        assert_eq!(noticed_s(1.0, &forecasts[..3], 10.0), None);
+        assert_eq!(noticed_s(1.0, &forecasts[..2], 10.0), Some(2.0));
+        assert_eq!(noticed_s(1.0, &[], 10.0), None);
+    }
+
+    #[test]
+    fn a_fall_is_not_noticed_if_the_forecast_was_as_long_before() {
+        assert_eq!(noticed_s(8.0, &[at(1.0, 9.0)], 10.0), None);
     }
 
     #[test]

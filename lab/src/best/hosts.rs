@@ -220,8 +220,9 @@ fn connect(network: &Network, router: &Host, number: u8, address: Ipv4Addr) -> a
 fn prepare(host: &Host) -> anyhow::Result<()> {
     // Each connection begins without what an earlier one learned.
     set_tcp(host, "tcp_no_metrics_save", "1")?;
-    // The default of 4 MiB limits the rate of the longest path.
-    set_tcp(host, "tcp_wmem", "4096 16384 33554432")
+    // The defaults of 4 and 6 MiB, of which a window is only a part, limit the longest path.
+    set_tcp(host, "tcp_wmem", "4096 16384 33554432")?;
+    set_tcp(host, "tcp_rmem", "4096 131072 33554432")
 }
 
 /// Runs lines of `ip` commands inside a host.
@@ -255,12 +256,12 @@ const QUEUE_MIN: Duration = Duration::from_millis(50);
 
 /// Standard deviation of the logarithm of the rate, and of the delay: another flow now and then,
 /// and short queues elsewhere on the path.
-const RATE_DEVIATION: f64 = 0.15;
-const DELAY_DEVIATION: f64 = 0.03;
+pub(super) const RATE_DEVIATION: f64 = 0.15;
+pub(super) const DELAY_DEVIATION: f64 = 0.03;
 
 /// Tests of the warm-up reach a host every 12 s, so their rates must differ by then. The longest
 /// transfers average over about one such time.
-const MEMORY: Duration = Duration::from_secs(12);
+pub(super) const MEMORY: Duration = Duration::from_secs(12);
 
 /// A twelfth of the memory, so that the factor changes by a few percent at once.
 const STEP: Duration = Duration::from_secs(1);

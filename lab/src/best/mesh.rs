@@ -167,7 +167,7 @@ const ASKER_API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOC
 const BUDGET: &str = "budget.json";
 
 /// Length of a test of the warm-up: the first test of a path has it, too.
-const TEST_S: f64 = 2.0;
+pub(super) const TEST_S: f64 = 2.0;
 
 /// The hosts test each other meanwhile, for at most two seconds each.
 const TEST_WITHIN: Duration = Duration::from_secs(60);

@@ -11,8 +11,10 @@
  *
  * While probes vary independently, the interval of one more probe stands for that of the download
  * (rank.js). If the rate wanders, the download sees rates that no probe saw: then the interval is
- * that of the mean over as many probes as the download is long. The ratio of the mean square of
- * steps to the variance decides (von Neumann 1941): it is about 2 for independent values.
+ * that of the mean over as many probes as the download is long. A dozen probes calibrate no such
+ * interval, so the forecaster extrapolates it: as after a random walk, up to a limit. The ratio of
+ * the mean square of steps to the variance decides (von Neumann 1941): it is about 2 for
+ * independent values.
  */
 export class Goodput {
   #times;

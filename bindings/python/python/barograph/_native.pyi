@@ -282,10 +282,10 @@ class Decision:
 class AdaptiveTimeout:
     """Decides how long an attempt on one link may take, and learns how attempts ended.
 
-    `k` is for the strategies nws (2 unless told), `share` for quantile (the share of first attempts that should
-    end before their timeout, 0.005 to 0.995, 0.99 unless told), `seconds` for static, `budget` (the largest share of attempts
-    that may be cut off) and `host` for default, `start` (the timeout while nothing is known, 45 s) for
-    default, nws and quantile. No timeout is longer than `limit`, two hours unless told.
+    `k` is for the strategies nws (default 2), `share` for quantile (the share of first attempts that should
+    end before their timeout, 0.005 to 0.995, default 0.99), `seconds` for static, `budget` (the largest
+    share of attempts that may be cut off) and `host` for default, `start` (the timeout while nothing is
+    known, 45 s) for default, nws and quantile. No timeout is longer than `limit`, by default two hours.
     """
 
     def __new__(

@@ -18,6 +18,8 @@ pub(crate) struct Rates {
     values: u64,
     /// Time when the first rate began (s).
     start_s: f64,
+    /// Time of the newest update (s).
+    now_s: f64,
     /// Time (s) and number of bytes when the newest rate ended.
     latest: Option<(f64, u64)>,
     latest_bytes_s: Option<f64>,
@@ -61,6 +63,7 @@ impl Default for Rates {
             least: LeastMeans::default(),
             values: 0,
             start_s: 0.0,
+            now_s: 0.0,
             latest: None,
             latest_bytes_s: None,
             ends: VecDeque::new(),
@@ -72,6 +75,7 @@ impl Rates {
     /// Records that the receiver had `held_bytes` of `all_bytes` at `now_s` (seconds since any
     /// fixed moment).
     pub(crate) fn update(&mut self, now_s: f64, held_bytes: u64, all_bytes: u64) {
+        self.now_s = now_s;
         let Some((latest_s, latest_bytes)) = self.latest else {
             (self.start_s, self.latest) = (now_s, Some((now_s, held_bytes)));
             return;
@@ -81,6 +85,10 @@ impl Rates {
             return;
         }
         self.latest = Some((now_s, held_bytes));
+        if SHOWN_FROM as f64 * TICK_S < seconds {
+            // After a pause, the ends that were forecast before it may be over.
+            self.ends.clear();
+        }
         // After a long gap, the mean rate of the whole gap counts as one rate over a second.
         let bytes_s = held_bytes.saturating_sub(latest_bytes) as f64 / seconds;
         self.latest_bytes_s = Some(bytes_s);
@@ -106,14 +114,13 @@ impl Rates {
         self.latest_bytes_s
     }
 
-    /// The remaining time at the newest rate; `None` if there are too few rates, or if no byte is
+    /// The remaining time at the newest update; `None` if there are too few rates, or if no byte is
     /// expected to arrive.
     ///
     /// The median of the forecasts of the last [`SHOWN_FROM`] seconds, so that a short stall does
     /// not show.
     pub(crate) fn left(&self) -> Option<RemainingTime> {
-        let (now_s, _) = self.latest?;
-        let until = |end_s: f64| (end_s - now_s).max(0.0);
+        let until = |end_s: f64| (end_s - self.now_s).max(0.0);
         let s = median(self.ends.iter().map(|end| end.s)).map(until)?;
         let known = || self.ends.iter().filter_map(|end| end.interval_s);
         let interval_s = self.ends.back()?.interval_s.and_then(|_| {
@@ -346,6 +353,33 @@ mod tests {
         }
         assert_eq!(often.left(), seldom.left());
         assert!(often.left().is_some());
+    }
+
+    #[test]
+    fn the_remaining_time_falls_between_two_rates() {
+        let mut rates = Rates::default();
+        for second in 0..=20_u32 {
+            rates.update(f64::from(second), u64::from(second) * 1_000_000, 100_000_000);
+        }
+        let before = rates.left().expect("twenty rates are enough");
+        rates.update(20.5, 20_500_000, 100_000_000);
+        let after = rates.left().expect("it moves");
+        assert!((before.s - after.s - 0.5).abs() < 1e-6, "{before:?}, {after:?}");
+    }
+
+    #[test]
+    fn a_transfer_is_not_over_after_a_pause_longer_than_its_remaining_time() {
+        let mut rates = Rates::default();
+        for second in 0..=60_u32 {
+            rates.update(f64::from(second), u64::from(second) * 1_000_000, 100_000_000);
+        }
+        // Stopped for an hour; then 40 MB remain.
+        for second in 60..=65_u32 {
+            rates.update(3600.0 + f64::from(second), u64::from(second) * 1_000_000, 100_000_000);
+            let left = rates.left();
+            assert!(left.is_none_or(|left| 20.0 < left.s), "{left:?} at {second} MB");
+        }
+        assert!(rates.left().is_some());
     }
 
     #[test]
