@@ -171,7 +171,7 @@ impl SeriesTable {
         // Add a state only for an accepted value: a state without points would be shown as a
         // series.
         let config = if self.with_horizons < self.with_horizons_max {
-            &self.configs.with_horizons
+            self.configs.with_horizons_of(&measurement.series.quantity)
         } else {
             &self.configs.next_value_only
         };

@@ -3,7 +3,7 @@
 
 use barograph_forecast::{
     BatteryConfig, Failure, Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonForecast, HorizonOf,
-    Objective, QuantileMethod,
+    Objective, QuantileMethod, Quantity,
 };
 
 use super::LEVELS;
@@ -26,13 +26,22 @@ pub(super) const SERIES_WITH_HORIZONS_MAX: usize = 10_000;
 pub(super) struct ForecasterConfigs {
     pub(super) with_horizons: ForecasterConfig,
     pub(super) next_value_only: ForecasterConfig,
+    /// With all horizons, and with the times of transfers.
+    pub(super) with_transfers: ForecasterConfig,
 }
 
 impl ForecasterConfigs {
     pub(super) fn new() -> Self {
         let with_horizons = forecaster_config();
         let next_value_only = ForecasterConfig { horizons: Vec::new(), ..with_horizons.clone() };
-        Self { with_horizons, next_value_only }
+        let with_transfers = ForecasterConfig { transfers: true, ..with_horizons.clone() };
+        Self { with_horizons, next_value_only, with_transfers }
+    }
+
+    /// The parts of the forecaster of a series of `quantity`, while there is room for horizons.
+    pub(super) fn with_horizons_of(&self, quantity: &Quantity) -> &ForecasterConfig {
+        let is_goodput = [Quantity::GOODPUT, Quantity::GOODPUT_DOWN].contains(quantity);
+        if is_goodput { &self.with_transfers } else { &self.with_horizons }
     }
 }
 
@@ -45,6 +54,7 @@ fn forecaster_config() -> ForecasterConfig {
         // The other method takes 9 KB for each series.
         quantiles: Some(QuantileMethod::Tracked),
         availability: true,
+        transfers: false,
     }
 }
 
