@@ -24,7 +24,7 @@ pub struct ForecasterConfig {
     /// Whether the probability that the next probe answers is forecast.
     pub availability: bool,
     /// Whether the times of transfers are learned, for a series of rates with times: each value is
-    /// the rate since the value before it. Takes up to 0.3 MB and about 20 µs a value.
+    /// the rate since the value before it. Takes up to 0.3 MB and about 60 µs a value.
     pub transfers: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Times in which a series of rates moves an amount, learned from transfers that are replayed on the
-//! series itself (docs/spec/transfer-time.md, Learned times).
+//! Times in which a series of rates moves an amount, learned from transfers that are replayed on
+//! the series itself (docs/spec/transfer-time.md, Learned times).
 
 mod rates;
 mod rung;

@@ -130,7 +130,7 @@ impl MeanTimes {
 
 /// Memories in median periods, each four times the one before, and the whole series.
 const MEMORY_PERIODS: [f64; MEMORIES] = [0.5, 2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, f64::INFINITY];
-/// Logarithm of 4.
+/// Logarithm of the ratio of two memories.
 const MEMORY_STEP_LN: f64 = 2.0 * core::f64::consts::LN_2;
 /// Position of the mean over 512 periods.
 const SLOW: usize = 5;

@@ -42,7 +42,7 @@ pub(super) struct Entry {
     /// Number of values that the transfer took.
     pub(super) steps: f32,
     pub(super) features: Features,
-    /// Serial number.
+    /// Serial number, ascending in the order of arrival.
     pub(super) serial: u32,
 }
 
@@ -132,7 +132,7 @@ fn distance(a: &Features, b: &Features) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// Quantiles of weighted errors, in ascending order, and of the `prior`, each of whose ends has the
+/// Quantiles of weighted errors, in ascending order, and of the `prior`, of which each end has the
 /// weight `prior_weight`; linear between the middles of the weights. `total` is the sum of weights.
 fn quantiles(
     errors: impl Iterator<Item = (f64, f64)>,
