@@ -20,7 +20,7 @@ fn forecaster() -> Forecaster {
 fn wandering(seed: u64, count: usize, calm: f64) -> Vec<f64> {
     let (mut noise, mut level) = (noise_of(seed), 0.0_f64);
     let next = |n: usize| {
-        let scale = if n / 200 % 2 == 0 { 1.0 } else { calm };
+        let scale = if (n / 200).is_multiple_of(2) { 1.0 } else { calm };
         level = 0.95 * level + 0.3 * scale * noise();
         10.0 * level.exp()
     };
