@@ -323,7 +323,8 @@ impl Forecaster {
     /// use barograph_forecast::{Forecaster, ForecasterConfig};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     ///
-    /// let mut forecaster = Forecaster::new(&ForecasterConfig { transfers: true, ..ForecasterConfig::default() })?;
+    /// let config = ForecasterConfig { transfers: true, ..ForecasterConfig::default() };
+    /// let mut forecaster = Forecaster::new(&config)?;
     /// for n in 0..500_u32 {
     ///     let rate_bit_s = 1e6 * f64::from(8 + n * 7919 % 5);
     ///     forecaster.update_at(rate_bit_s, f64::from(n))?;

@@ -15,8 +15,8 @@ fn forecaster() -> Forecaster {
     Forecaster::new(&config).expect("valid horizons")
 }
 
-/// A rate around 10 with a logarithm that reverts to its mean over 20 values, a value a second. The size
-/// of its changes is multiplied by `calm` in every second block of 200 values.
+/// A rate around 10 with a logarithm that reverts to its mean over 20 values, a value a second. The
+/// size of its changes is multiplied by `calm` in every second block of 200 values.
 fn wandering(seed: u64, count: usize, calm: f64) -> Vec<f64> {
     let (mut noise, mut level) = (noise_of(seed), 0.0_f64);
     let next = |n: usize| {

@@ -96,8 +96,8 @@ impl Ladder {
         self.horizons.iter().map(DirectForecaster::horizon)
     }
 
-    /// The kept horizons that are longer than the next value, in seconds, and the mean up to each as
-    /// it is forecast for absolute error, in the order of the configuration.
+    /// The kept horizons that are longer than the next value, in seconds, and the mean up to each
+    /// as it is forecast for absolute error, in the order of the configuration.
     pub(crate) fn means(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.horizons.iter().filter_map(|direct| {
             let period_s = self.period_s()?;

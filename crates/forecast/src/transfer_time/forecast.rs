@@ -86,7 +86,8 @@ impl TransferForecast<'_> {
     }
 
     /// The interval that holds the time of the share `level` of the transfers of `bytes` (s), with
-    /// the ends of [`transfer_interval_shares`]. `None` as for [`Self::quantile`], and for a level outside 0 to 0.99.
+    /// the ends of [`transfer_interval_shares`]. `None` as for [`Self::quantile`], and for a level
+    /// outside 0 to 0.99.
     #[must_use]
     pub fn interval(&self, bytes: u64, level: f64) -> Option<Interval> {
         let [early, late] = transfer_interval_shares(level);
