@@ -7,6 +7,7 @@ mod replay;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use barograph_forecast::transfer_interval_shares;
 use barograph_sim::SeededRng;
 use barograph_study::input::Sample;
 use serde::Serialize;
@@ -85,7 +86,7 @@ struct Score {
     hits: f64,
     /// Share of times that were at most the longest promised time.
     in_time: f64,
-    /// Median width of the intervals in seconds; infinite if no end is promised.
+    /// Median width of the intervals in seconds.
     width_s: f64,
     /// The same, if all intervals were wider or narrower by one factor of the logarithms, such that
     /// the share of hits is [`LEVEL`].
@@ -150,21 +151,25 @@ impl Score {
 }
 
 fn markdown(rows: &[Row], args: &Args) -> String {
+    let [early, late] = transfer_interval_shares(LEVEL);
     let mut text = format!(
         "# Promised times of transfers\n\nEach series of goodput is replayed: a value is the rate since the value \
          before. At {} random moments for each size, a {:.0} % interval of the time is promised for a transfer that \
          begins then, and takes the goodput that was measured. The moments are such that the transfer ends within \
-         the trace. Barograph's interval has the times after which the mean goodput up to then, by its quantiles, \
-         has moved all bytes: the horizon is the transfer's own duration. It comes from the forecaster alone; the \
-         model of slow start, which a station adds, hardly changes the time of 10 MB and more. The other \
+         the trace. Barograph's interval is learned from transfers of several sizes that are replayed on the \
+         values so far (docs/spec/transfer-time.md, Learned times). It comes from the forecaster alone; the \
+         model of slow start, which a station adds, hardly changes the time of 10 MB and more. It leaves out {:.1} % \
+         of the times before it, and {:.1} % after it: this is shorter than the same share on both sides. The other \
          forecasters divide the bytes by a rate; their intervals are the quantiles of the ratio of real to forecast \
-         time of all transfers of this size that began after an earlier value and have ended. EWMA has the gain 1/8.\n\n\
+         time of all transfers of this size that began after an earlier value and have ended. EWMA has the gain 1/8. \
+         Constants of Barograph were chosen on the first halves of these traces and on simulated series.\n\n\
          *Hits* are times inside the interval, *in time* those before its end, in percent. *Width ÷ EWMA's* is the \
          median width divided by EWMA's; *at {:.0} %* the same after all intervals of a forecaster are scaled by \
-         one factor of the logarithms, in hindsight, to that share of hits. Means of ratios are geometric. \
-         A dash: on a trace, the median promise has no end.\n",
+         one factor of the logarithms, in hindsight, to that share of hits. Means of ratios are geometric.\n",
         args.promises,
         100.0 * LEVEL,
+        100.0 * early,
+        100.0 * (1.0 - late),
         100.0 * LEVEL
     );
     text += &format!("\n## By size\n\n{}", by_size(rows));

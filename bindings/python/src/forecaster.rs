@@ -54,6 +54,7 @@ impl Forecaster {
             horizons: horizons.collect::<PyResult<_>>()?,
             quantiles: quantiles.map(quantiles_named).transpose()?,
             availability,
+            transfers: false,
         };
         let forecaster = barograph_forecast::Forecaster::new(&config);
         let forecaster = forecaster.map_err(|error| PyValueError::new_err(error.to_string()))?;

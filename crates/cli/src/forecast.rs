@@ -248,7 +248,8 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         None => print::SUMMARY_HORIZONS.map(HorizonConfig::sampled).to_vec(),
     };
     let quantiles = (!shares.is_empty()).then_some(QuantileMethod::Blended);
-    let config = ForecasterConfig { battery: config, horizons, quantiles, availability: true };
+    let config =
+        ForecasterConfig { battery: config, horizons, quantiles, availability: true, transfers: false };
     let mut forecaster = Forecaster::new(&config).map_err(Problem::input)?;
     let pipe = PipeWriter { out: io::stdout().lock(), may_close: args.plot.is_some(), is_closed: false };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, pipe);

@@ -34,6 +34,7 @@ fn main() {
         ("tracked", with(QuantileMethod::Tracked, Vec::new())),
         ("blended", with(QuantileMethod::Blended, Vec::new())),
         ("ladder, tracked", with(QuantileMethod::Tracked, ladder())),
+        ("transfers", ForecasterConfig { transfers: true, ..of(ladder()) }),
         ("availability", ForecasterConfig { availability: true, ..ForecasterConfig::default() }),
     ];
     println!("{:<16} {:>8} {:>12}", "parts", "ns", "state bytes");

@@ -1,9 +1,11 @@
 //! Forecasts of one series at every horizon, with quantiles, and of whether probes answer.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::gap_lengths::GapLengths;
 use crate::horizon::{CalibrationConfig, HorizonReading, Ladder, UsableRungs};
+use crate::transfer_time::LearnedTimes;
 use crate::{
     Availability, Battery, BatteryConfig, Horizon, HorizonConfig, HorizonError, HorizonForecast, HorizonOf,
     Interval, InvalidValue, Objective, QUANTILE_RANGE, QUANTILE_SHARES, QuantileForecaster, QuantileMethod,
@@ -21,6 +23,9 @@ pub struct ForecasterConfig {
     pub quantiles: Option<QuantileMethod>,
     /// Whether the probability that the next probe answers is forecast.
     pub availability: bool,
+    /// Whether the times of transfers are learned, for a series of rates with times: each value is
+    /// the rate since the value before it. Takes up to 0.3 MB and about 60 µs a value.
+    pub transfers: bool,
 }
 
 /// Forecasts one series: the next value, the mean of the values up to a horizon, and the value at a
@@ -58,6 +63,7 @@ pub struct Forecaster {
     quantiles: Option<QuantileForecaster>,
     availability: Option<Availability>,
     gap_lengths: GapLengths,
+    transfers: Option<Box<LearnedTimes>>,
 }
 
 impl Forecaster {
@@ -79,6 +85,7 @@ impl Forecaster {
             quantiles: config.quantiles.map(QuantileForecaster::new),
             availability: config.availability.then(Availability::new),
             gap_lengths: GapLengths::new(),
+            transfers: config.transfers.then(Box::default),
         })
     }
 
@@ -107,6 +114,7 @@ impl Forecaster {
             self.gap_lengths.learn(periods);
         }
         self.learn(value, Some(time_s), is_after_gap);
+        self.learn_transfers(value, time_s);
         Ok(())
     }
 
@@ -118,6 +126,12 @@ impl Forecaster {
             quantiles.update(&self.battery, value, is_after_gap);
         }
         self.ladder.update(value, time_s, self.battery.inner());
+    }
+
+    fn learn_transfers(&mut self, value: f64, time_s: f64) {
+        let Some(transfers) = &mut self.transfers else { return };
+        let next = self.battery.forecast(Objective::Absolute).map_or(value, |next| next.value);
+        transfers.update(value, time_s, self.ladder.period_s(), (next, self.ladder.means()));
     }
 
     /// Learns that a measurement failed. Only the availability changes: a failure is no value, and
@@ -299,6 +313,49 @@ impl Forecaster {
         Some(if share < 0.5 { known.min(forecast.value) } else { known.max(forecast.value) })
     }
 
+    /// Returns the time (s) that the share `share` of transfers of `amount` takes at most, if they
+    /// begin at `time_s`. The amount has the unit of the series times seconds: bits, if the series
+    /// is in bit/s. The time does not fall with the amount.
+    ///
+    /// `None` without [`ForecasterConfig::transfers`], until ten transfers of a small amount have
+    /// ended, for an amount that is not above 0 and finite, for a share outside
+    /// [`QUANTILE_RANGE`], and while the newest value is more than 1.5 median periods old.
+    ///
+    /// ```
+    /// use barograph_forecast::{Forecaster, ForecasterConfig};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let config = ForecasterConfig { transfers: true, ..ForecasterConfig::default() };
+    /// let mut forecaster = Forecaster::new(&config)?;
+    /// for n in 0..500_u32 {
+    ///     let rate_bit_s = 1e6 * f64::from(8 + n * 7919 % 5);
+    ///     forecaster.update_at(rate_bit_s, f64::from(n))?;
+    /// }
+    /// let [early, late] = [0.05, 0.95].map(|share| forecaster.transfer_time(1e9, share, 499.0));
+    /// // A gigabit at 10 Mbit/s.
+    /// assert!(90.0 < early.expect("known") && late.expect("known") < 110.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn transfer_time(&self, amount: f64, share: f64, time_s: f64) -> Option<f64> {
+        let is_valid = 0.0 < amount && amount.is_finite();
+        self.transfers_at(share, time_s).filter(|_| is_valid)?.time_s(amount, share)
+    }
+
+    /// Returns the mean rate over `horizon_s` seconds from `time_s` on that the share `share` of
+    /// transfers does not reach, in the series' unit: the inverse of [`Self::transfer_time`]. A
+    /// horizon of 0 is the next value. `None` as there.
+    #[must_use]
+    pub fn transfer_rate(&self, share: f64, time_s: f64, horizon_s: f64) -> Option<f64> {
+        self.transfers_at(share, time_s)?.rate(horizon_s, 1.0 - share)
+    }
+
+    fn transfers_at(&self, share: f64, time_s: f64) -> Option<&LearnedTimes> {
+        let is_old = self.ladder.elapsed(time_s).is_none_or(|(_, periods)| AGE_MIN < periods);
+        self.transfers.as_deref().filter(|_| !is_old && QUANTILE_RANGE.contains(&share))
+    }
+
     /// Least half-width at an age: that of the interval after gaps, if the age is longer than most
     /// of many gaps.
     fn half_min(&self, aged: &Aged<'_>, level: f64, time_s: f64) -> f64 {
@@ -323,6 +380,12 @@ impl Forecaster {
         self.ladder.horizons()
     }
 
+    /// Whether the times of transfers are learned ([`ForecasterConfig::transfers`]).
+    #[must_use]
+    pub fn learns_transfers(&self) -> bool {
+        self.transfers.is_some()
+    }
+
     /// The probability that the next probe answers; `None` without
     /// [`ForecasterConfig::availability`].
     #[must_use]
@@ -344,6 +407,7 @@ impl Forecaster {
             + self.battery.size_bytes()
             + self.ladder.heap_bytes()
             + quantiles.map_or(0, |quantiles| quantiles.size_bytes() - size_of::<QuantileForecaster>())
+            + self.transfers.as_ref().map_or(0, |times| size_of::<LearnedTimes>() + times.heap_bytes())
     }
 }
 

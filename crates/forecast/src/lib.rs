@@ -65,6 +65,7 @@ pub use quantiles::{QUANTILE_RANGE, QUANTILE_SHARES, QuantileForecaster, Quantil
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 pub use transfer_time::{
     GoodputForecast, INITIAL_WINDOW_BYTES, SettledRate, TransferForecast, TransferModel, TransferPath,
+    transfer_interval_shares,
 };
 
 // The examples of README.md are doctests.

@@ -1,10 +1,12 @@
 //! Time that a transfer of a number of bytes takes over TCP (docs/spec/transfer-time.md).
 
 mod forecast;
+mod learned;
 
 use crate::{Horizon, QUANTILE_RANGE};
 
 pub use forecast::{GoodputForecast, TransferForecast};
+pub(crate) use learned::LearnedTimes;
 
 /// Bytes that TCP sends in its first round trip: ten segments of 1448 bytes, the payload of a
 /// packet of 1500 bytes with timestamps (RFC 6928 §2).
@@ -102,6 +104,22 @@ impl TransferModel {
     }
 }
 
+/// The shares of transfers that take at most the lower and at most the upper end of an interval at
+/// `level`, 0 to 0.99.
+///
+/// More transfers are later than the interval than are earlier: 6.8 % and 3.2 % at 90 %. Times have
+/// a long tail, so this interval is shorter than one that leaves the same share on both sides.
+///
+/// ```
+/// let [early, late] = barograph_forecast::transfer_interval_shares(0.9);
+/// assert!((early - 0.032).abs() < 1e-9 && (late - 0.932).abs() < 1e-9);
+/// ```
+#[must_use]
+pub fn transfer_interval_shares(level: f64) -> [f64; 2] {
+    let early = (0.5 * (1.0 - level) * (1.0 - SKEW * level)).max(*QUANTILE_RANGE.start());
+    [early, early + level]
+}
+
 impl TransferPath {
     fn is_valid(&self) -> bool {
         0.0 < self.rate_bit_s && 0.0 < self.rtt_s && self.rtt_s.is_finite()
@@ -185,6 +203,9 @@ const DELAYED: f64 = 1.5;
 const PACED: f64 = 0.5;
 /// Share from which on a start is slowest: the end of the interval at 90 %.
 const LATE_SHARE: f64 = 0.95;
+/// Share of the early side that the late side of an interval takes, at a level near 1. On the first
+/// halves of the open traces of goodput, 0.4 made intervals at 90 % shorter by a tenth than 0.
+const SKEW: f64 = 0.4;
 /// Shortest horizon of a rate (s). Series of goodput have minutes between values, so that shorter
 /// horizons are the next value as well.
 const HORIZON_MIN_S: f64 = 1.0;

@@ -23,8 +23,14 @@ pub(super) fn ours(samples: &[Sample], steps: usize) -> Option<([(HorizonOf, All
     let horizons = if steps == 1 { Vec::new() } else { vec![HorizonConfig::exact(horizon)] };
     let battery = BatteryConfig { levels: vec![LEVEL], ..BatteryConfig::default() };
     let quantiles = Some(QuantileMethod::Blended);
-    let mut forecaster =
-        Forecaster::new(&ForecasterConfig { battery, horizons, quantiles, availability: false }).ok()?;
+    let mut forecaster = Forecaster::new(&ForecasterConfig {
+        battery,
+        horizons,
+        quantiles,
+        availability: false,
+        transfers: false,
+    })
+    .ok()?;
     let mut all = [HorizonOf::Mean, HorizonOf::Value].map(|of| (of, Vec::new()));
     let mut next = Vec::new();
     for (index, sample) in samples.iter().enumerate() {

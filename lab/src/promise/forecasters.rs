@@ -1,6 +1,6 @@
 //! Forecasters of the time of a transfer.
 
-use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig, HorizonOf, QuantileMethod};
+use barograph_forecast::{Forecaster, ForecasterConfig, Horizon, HorizonConfig, transfer_interval_shares};
 use barograph_study::input::Sample;
 
 use crate::error_window::ErrorWindow;
@@ -9,7 +9,7 @@ use crate::stats::EWMA_GAIN;
 /// Intended share of times inside the promised interval.
 pub(super) const LEVEL: f64 = 0.9;
 
-/// Shares of the ends of an interval, and of the median.
+/// Shares of the ends of an interval, and of the median, for a rate that has no interval itself.
 const SHARES: [f64; 3] = [0.05, 0.5, 0.95];
 
 /// A promised time of a transfer, in seconds.
@@ -17,7 +17,6 @@ const SHARES: [f64; 3] = [0.05, 0.5, 0.95];
 pub(super) struct Promise {
     pub(super) low_s: f64,
     pub(super) median_s: f64,
-    /// Infinite if no end is promised.
     pub(super) high_s: f64,
 }
 
@@ -42,15 +41,14 @@ impl Promise {
     }
 }
 
-/// Barograph's forecaster of goodput, with quantiles of its mean over many horizons.
+/// Barograph's forecaster of goodput, which learns the times of transfers.
 pub(super) struct OwnForecaster(Forecaster);
 
 impl OwnForecaster {
     /// Promises after the values with the numbers `moments`; `None` if one cannot be made.
     pub(super) fn promises(samples: &[Sample], moments: &[usize], bits: f64) -> Option<Vec<Promise>> {
         let horizons = LADDER_S.map(|seconds| HorizonConfig::exact(Horizon::Seconds(seconds))).to_vec();
-        let quantiles = Some(QuantileMethod::Blended);
-        let config = ForecasterConfig { horizons, quantiles, ..ForecasterConfig::default() };
+        let config = ForecasterConfig { horizons, transfers: true, ..ForecasterConfig::default() };
         let mut own = Self(Forecaster::new(&config).ok()?);
         let mut wanted = vec![false; samples.len()];
         moments.iter().for_each(|moment| wanted[*moment] = true);
@@ -58,50 +56,22 @@ impl OwnForecaster {
         for (index, sample) in samples.iter().enumerate() {
             own.0.update_at(sample.value, sample.time_s).ok()?;
             if wanted[index] {
-                all[index] = own.promise(bits);
+                all[index] = own.promise(bits, sample.time_s);
             }
         }
         moments.iter().map(|moment| all[*moment]).collect()
     }
 
-    fn promise(&self, bits: f64) -> Option<Promise> {
-        // A high goodput is a short time.
-        let [high_s, median_s, low_s] = SHARES.map(|share| self.time_s(bits, share));
-        Some(Promise { low_s: low_s?, median_s: median_s?, high_s: high_s? })
-    }
-
-    /// The time after which the quantile `share` of the mean goodput up to that time has moved
-    /// `bits`; infinite if no time up to [`TIME_MAX_S`] has. `None` without a quantile.
-    fn time_s(&self, bits: f64, share: f64) -> Option<f64> {
-        let (mut time_s, mut moved) = (0.0, 0.0);
-        let mut next_s = TIME_MIN_S;
-        while next_s <= TIME_MAX_S {
-            let next = 1e6 * next_s * self.mean_goodput(next_s, share)?;
-            if bits <= next {
-                return Some(time_s + (next_s - time_s) * (bits - moved) / (next - moved));
-            }
-            // If the longer horizon moves fewer bits, the shorter one's bits stay moved.
-            if moved <= next {
-                (time_s, moved) = (next_s, next);
-            }
-            next_s *= TIME_STEP;
-        }
-        Some(f64::INFINITY)
-    }
-
-    /// Quantile of the mean goodput of the next seconds, in Mbit/s.
-    fn mean_goodput(&self, seconds: f64, share: f64) -> Option<f64> {
-        self.0.quantile_over(Horizon::Seconds(seconds), HorizonOf::Mean, share)
+    fn promise(&self, bits: f64, now_s: f64) -> Option<Promise> {
+        let [early, late] = transfer_interval_shares(LEVEL);
+        // The series is in Mbit/s.
+        let time_s = |share| self.0.transfer_time(1e-6 * bits, share, now_s);
+        Some(Promise { low_s: time_s(early)?, median_s: time_s(0.5)?, high_s: time_s(late)? })
     }
 }
 
-/// Horizons that the forecaster keeps; between them, it interpolates.
+/// Horizons that the forecaster keeps.
 const LADDER_S: [f64; 6] = [5.0, 15.0, 60.0, 300.0, 900.0, 3600.0];
-
-/// Times that are tried, in steps of a tenth, between which bits grow linearly.
-const TIME_MIN_S: f64 = 0.01;
-const TIME_MAX_S: f64 = 1e6;
-const TIME_STEP: f64 = 1.1;
 
 /// Rates by which others divide the bytes.
 #[derive(Clone, Copy, Debug)]

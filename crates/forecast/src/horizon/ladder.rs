@@ -96,6 +96,17 @@ impl Ladder {
         self.horizons.iter().map(DirectForecaster::horizon)
     }
 
+    /// The kept horizons that are longer than the next value, in seconds, and the mean up to each
+    /// as it is forecast for absolute error, in the order of the configuration.
+    pub(crate) fn means(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        self.horizons.iter().filter_map(|direct| {
+            let period_s = self.period_s()?;
+            let steps = direct.steps(Some(period_s)).filter(|steps| NEXT_VALUE_STEPS <= *steps)?;
+            let current = direct.current(self.inputs.as_ref()?)?;
+            Some((steps * period_s, current.median(HorizonOf::Mean)))
+        })
+    }
+
     /// The median of the last times between values (s); `None` before [`PERIODS_MIN`] are known.
     pub(crate) fn period_s(&self) -> Option<f64> {
         (PERIODS_MIN <= self.periods.len()).then(|| self.periods.median().max(PERIOD_MIN_S))

@@ -1,6 +1,6 @@
 //! Time of a transfer from the forecasters of a path's goodput and round-trip time.
 
-use super::{SettledRate, TransferModel};
+use super::{SettledRate, TransferModel, transfer_interval_shares};
 use crate::{Forecaster, Interval};
 
 /// Forecast of the rate of a transfer, from a series of goodputs.
@@ -19,7 +19,8 @@ pub struct GoodputForecast<'a> {
 
 impl GoodputForecast<'_> {
     /// The mean rate after slow start over `horizon_s` seconds from now: the rate (bit/s) that the
-    /// share `share` of the measured means does not exceed; at 0.5, the forecast.
+    /// share `share` of the measured means does not exceed; at 0.5, the forecast. It comes from
+    /// [`Forecaster::transfer_rate`], or else from [`Forecaster::quantile_ahead`].
     ///
     /// `None` without a value, if the forecast is 0, and for a share other than 0.5 until the
     /// series is calibrated.
@@ -35,7 +36,10 @@ impl GoodputForecast<'_> {
 
     /// As [`Self::rate_bit_s`], in the unit of the series: slow start may be included.
     fn goodput_bit_s(&self, share: f64, horizon_s: f64) -> Option<f64> {
-        let ahead = |share| self.forecaster.quantile_ahead(share, self.now_s, horizon_s);
+        let ahead = |share| {
+            let learned = self.forecaster.transfer_rate(share, self.now_s, horizon_s);
+            learned.or_else(|| self.forecaster.quantile_ahead(share, self.now_s, horizon_s))
+        };
         let forecast = ahead(0.5).filter(|forecast| 0.0 < *forecast)?;
         let bound = ahead(share)?;
         if 0.5 <= share {
@@ -81,12 +85,13 @@ impl TransferForecast<'_> {
         self.quantile(bytes, 0.5)
     }
 
-    /// The interval that holds the time of the share `level` of the transfers of `bytes` (s).
-    /// `None` as for [`Self::quantile`], and for a level outside 0 to 0.99.
+    /// The interval that holds the time of the share `level` of the transfers of `bytes` (s), with
+    /// the ends of [`transfer_interval_shares`]. `None` as for [`Self::quantile`], and for a level
+    /// outside 0 to 0.99.
     #[must_use]
     pub fn interval(&self, bytes: u64, level: f64) -> Option<Interval> {
-        let end = |share| self.quantile(bytes, share);
-        Some(Interval { level, lower: end(0.5 - 0.5 * level)?, upper: end(0.5 + 0.5 * level)? })
+        let [early, late] = transfer_interval_shares(level);
+        Some(Interval { level, lower: self.quantile(bytes, early)?, upper: self.quantile(bytes, late)? })
     }
 }
 

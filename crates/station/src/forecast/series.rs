@@ -11,10 +11,10 @@ mod state;
 use std::collections::BTreeMap;
 
 use barograph_engine::{Record, Selector, is_late};
-use barograph_forecast::{Name, Outcome, SeriesId};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 
 pub use ahead::HORIZONS_S;
-use ahead::{ForecasterConfigs, SERIES_WITH_HORIZONS_MAX};
+use ahead::{ForecasterConfigs, SERIES_WITH_HORIZONS_MAX, SERIES_WITH_TRANSFERS_MAX};
 use quota::SeriesQuota;
 use ring::Methods;
 pub use state::{IssuedForecast, NextForecasts, SeriesPoint, SeriesState};
@@ -95,6 +95,8 @@ pub struct SeriesTable {
     /// Number of series with [`HORIZONS_S`], and its maximum.
     with_horizons: usize,
     with_horizons_max: usize,
+    /// Number of series of [`Self::states`] with times of transfers.
+    with_transfers: usize,
     configs: ForecasterConfigs,
     methods: Methods,
 }
@@ -123,6 +125,7 @@ impl SeriesTable {
             late: 0,
             with_horizons: 0,
             with_horizons_max: SERIES_WITH_HORIZONS_MAX,
+            with_transfers: 0,
             configs,
             methods,
         }
@@ -171,14 +174,18 @@ impl SeriesTable {
         }
         // Add a state only for an accepted value: a state without points would be shown as a
         // series.
-        let config = if self.with_horizons < self.with_horizons_max {
-            &self.configs.with_horizons
-        } else {
+        let is_goodput = [Quantity::GOODPUT, Quantity::GOODPUT_DOWN].contains(&measurement.series.quantity);
+        let config = if self.with_horizons_max <= self.with_horizons {
             &self.configs.next_value_only
+        } else if is_goodput && self.with_transfers < SERIES_WITH_TRANSFERS_MAX {
+            &self.configs.with_transfers
+        } else {
+            &self.configs.with_horizons
         };
         let mut state = SeriesState::new(measurement, config, &self.methods);
         let Some(point) = state.observe(measurement) else { return ObserveResult::Impossible };
         self.with_horizons += usize::from(state.has_horizons());
+        self.with_transfers += usize::from(state.has_transfers());
         self.states.insert(measurement.series.clone(), state);
         self.quota.add(&measurement.series.source);
         ObserveResult::New(point)
@@ -220,6 +227,7 @@ impl SeriesTable {
         self.states.retain(|series, _| !has_end(&series.source) && !has_end(&series.target));
         self.quota.count_again(self.states.keys().map(|series| &series.source));
         self.with_horizons = self.states.values().filter(|state| state.has_horizons()).count();
+        self.with_transfers = self.states.values().filter(|state| state.has_transfers()).count();
     }
 
     /// Reverts [`SeriesTable::remove_station`]: the station's series are learnt from the beginning.
@@ -296,8 +304,10 @@ impl SeriesTable {
         let of_most = self.states.iter().filter(|(series, _)| series.source == *most);
         let silent = of_most.min_by_key(|(_, state)| state.last().time_unix_ns);
         let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
-        let removed = self.states.remove(&series);
-        self.with_horizons -= usize::from(removed.is_some_and(|state| state.has_horizons()));
+        if let Some(removed) = self.states.remove(&series) {
+            self.with_horizons -= usize::from(removed.has_horizons());
+            self.with_transfers -= usize::from(removed.has_transfers());
+        }
         self.quota.take_one(&series.source);
         true
     }
