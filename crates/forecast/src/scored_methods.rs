@@ -153,8 +153,8 @@ where
 
     fn quantile_inputs(&self) -> Option<QuantileInputs> {
         let (scale, half_widths) = self.calibration.half_widths()?;
-        let median = self.ungapped[ABSOLUTE].value;
-        Some(QuantileInputs { median, scale, half_widths, floor: self.calibration.floor() })
+        let [mean, median] = self.ungapped.map(|combined| combined.value);
+        Some(QuantileInputs { median, mean, scale, half_widths, floor: self.calibration.floor() })
     }
 
     fn weights(&self, objective: usize) -> Vec<(Method, f64)> {

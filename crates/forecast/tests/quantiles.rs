@@ -147,11 +147,14 @@ fn quantiles_of_a_nonnegative_series_are_not_negative() {
     }
 }
 
-/// On a plateau the quantiles shrink to the constant. After the plateau they become wide again at
-/// once, and their coverage is right again within some hundred values.
+/// On a plateau the quantiles, which are 2 apart before, shrink to the constant. After the plateau
+/// they become wide again at once, and their coverage is right again within some hundred values.
 #[test]
 fn quantiles_become_wide_again_after_a_plateau() {
-    for (method, length) in METHODS.into_iter().flat_map(|method| [(method, 100), (method, 30_000)]) {
+    let plateaus = [(100, 1.5), (30_000, 0.1)];
+    for (method, (length, most)) in
+        METHODS.into_iter().flat_map(|method| plateaus.map(|plateau| (method, plateau)))
+    {
         let (mut series, mut noise) = (Series::new(method), noise());
         let (mut below, mut widest): (_, f64) = ([0.0; 2], 0.0);
         for i in 0..length + 2000 {
@@ -159,7 +162,7 @@ fn quantiles_become_wide_again_after_a_plateau() {
             let value = if is_plateau { 20.0 } else { 19.0 + 2.0 * noise() };
             if i == 499 + length {
                 let quantiles = series.all().expect("errors were scored");
-                assert!(quantiles[12] - quantiles[0] < 1.0, "{method:?} {length}: {quantiles:?}");
+                assert!(quantiles[12] - quantiles[0] < most, "{method:?} {length}: {quantiles:?}");
             }
             if 500 + length <= i {
                 for (below, share) in below.iter_mut().zip([0.1, 0.9]) {
@@ -261,7 +264,7 @@ fn quantiles_have_the_same_bits_on_every_platform() {
     assert_eq!(digest, DIGEST, "{digest:#x}");
 }
 
-const DIGEST: u64 = 0x57dd_677d_dd14_918d;
+const DIGEST: u64 = 0x27e8_909c_c75f_6300;
 
 /// Uniform noise, above 0 and at most 1, from a fixed generator (Knuth's MMIX).
 fn noise() -> impl FnMut() -> f64 {

@@ -1,8 +1,9 @@
 //! Intervals of forecasts for a horizon, calibrated by the errors of earlier forecasts.
 
-use libm::{exp2, sqrt};
+use libm::{exp, exp2, hypot, sqrt};
 
-use crate::interval::{Dynamics, IntervalTracker, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
+use crate::Interval;
+use crate::interval::{Dynamics, FadingMean, IntervalTracker, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 
 /// Half-widths of the intervals of one kind of target at one horizon.
 ///
@@ -14,6 +15,13 @@ use crate::interval::{Dynamics, IntervalTracker, LEVEL_RANGE, SCORED_MIN_FOR_INT
 pub(crate) struct HorizonIntervals {
     tracker: IntervalTracker,
     scored_min: u64,
+    /// Index of the track of [`Interval::DEFAULT_LEVEL`].
+    usual: usize,
+    /// Share of misses of the newest forecasts at that level, and its gain.
+    recent_misses: f64,
+    recent_gain: f64,
+    /// Mean distance from the forecast of the next value to the forecast.
+    jump: FadingMean,
 }
 
 impl HorizonIntervals {
@@ -32,7 +40,15 @@ impl HorizonIntervals {
             overlap: (length / stride).max(1.0),
         };
         let scored_min = SCORED_MIN_FOR_INTERVAL + (length / stride) as u64;
-        Self { tracker: IntervalTracker::new(&GRID, levels, &dynamics), scored_min }
+        let tracker = IntervalTracker::new(&GRID, levels, &dynamics);
+        Self {
+            usual: tracker.tracks.partition_point(|track| track.level < Interval::DEFAULT_LEVEL),
+            tracker,
+            scored_min,
+            recent_misses: USUAL_MISSES,
+            recent_gain: per_error(RECENT_VALUES),
+            jump: FadingMean::new(per_error(JUMP_VALUES)),
+        }
     }
 
     /// Levels that have a track each.
@@ -45,30 +61,63 @@ impl HorizonIntervals {
         self.tracker.tracks.len()
     }
 
-    /// Unit of the half-widths: a geometric mean in which the slow average of errors counts three
-    /// times as much as the fast one.
-    pub(crate) fn scale(&self) -> f64 {
-        sqrt(self.tracker.slow_mean.mean * self.tracker.scale())
+    /// Unit of the half-widths. `distance` is the mean distance of the waiting forecasts; `jump` is
+    /// the distance from the forecast of the next value to the forecast.
+    ///
+    /// The unit is a geometric mean in which the slow average of errors counts three times as much
+    /// as the fast one. It is larger while waiting forecasts will probably miss, and while the
+    /// forecast has not yet followed a shift of the series' level.
+    pub(crate) fn scale(&self, distance: f64, jump: f64) -> f64 {
+        let errors = sqrt(self.tracker.slow_mean.mean * self.tracker.scale());
+        let scale = errors * exp(WIDENING * distance);
+        let shift = jump - JUMP_USUAL * self.jump.mean;
+        if shift > 0.0 { hypot(scale, shift) } else { scale }
+    }
+
+    /// Learns how far the forecast of the next value is from a forecast that is issued.
+    pub(crate) fn learn_jump(&mut self, jump: f64) {
+        let most = JUMP_MAX * self.jump.mean;
+        let is_capped = ERRORS_KNOWN < self.jump.count && 0.0 < most && most < jump;
+        self.jump.learn(if is_capped { most } else { jump });
     }
 
     /// The half-width of each tracked level, in units of the scale; infinite until enough errors
     /// are known, so that no interval is scored.
     pub(crate) fn factors(&self) -> impl Iterator<Item = f64> + '_ {
-        let is_known = self.is_calibrated();
-        let mut most = 0.0;
-        self.tracker.tracks.iter().map(move |track| {
-            // The interval of a higher level contains the interval of a lower level.
-            most = if most < track.factor { track.factor } else { most };
-            if is_known { most } else { f64::INFINITY }
-        })
+        let recovery = if self.is_calibrated() { self.recovery() } else { f64::INFINITY };
+        (0..self.len()).map(move |i| recovery * self.nested(i))
+    }
+
+    /// What the tracked factors are multiplied by: above 1 after more misses than usual.
+    fn recovery(&self) -> f64 {
+        exp(MISS_WIDENING * (self.recent_misses - USUAL_MISSES))
+    }
+
+    /// Factor of the track with this index. The interval of a higher level contains the interval of
+    /// a lower level; where they would cross, that of the usual level keeps its width.
+    fn nested(&self, index: usize) -> f64 {
+        let tracks = &self.tracker.tracks;
+        let factor = tracks[index].factor;
+        if index < self.usual {
+            let higher = &tracks[index..=self.usual];
+            higher.iter().fold(factor, |least, track| if track.factor < least { track.factor } else { least })
+        } else {
+            let lower = &tracks[self.usual..=index];
+            lower.iter().fold(factor, |most, track| if most < track.factor { track.factor } else { most })
+        }
     }
 
     /// Scores the half-widths that were issued, and then learns the error.
     pub(crate) fn learn(&mut self, error: f64, scale: f64, factors: &[f64]) {
         let size = error.abs();
-        for (track, factor) in self.tracker.tracks.iter_mut().zip(factors) {
+        for (i, (track, factor)) in self.tracker.tracks.iter_mut().zip(factors).enumerate() {
             if *factor < f64::INFINITY {
-                track.learn(*factor * scale < size);
+                let is_miss = *factor * scale < size;
+                track.learn(is_miss);
+                if i == self.usual {
+                    let missed = if is_miss { 1.0 } else { 0.0 };
+                    self.recent_misses += self.recent_gain * (missed - self.recent_misses);
+                }
             }
         }
         self.tracker.learn_scale(size);
@@ -80,7 +129,7 @@ impl HorizonIntervals {
         if !LEVEL_RANGE.contains(&level) || !self.is_calibrated() {
             return None;
         }
-        Some(self.tracker.factor(level))
+        Some(self.recovery() * self.tracker.between(level, |i| self.nested(i)))
     }
 
     /// Largest error that counts in full in the weights; infinite until enough errors are known.
@@ -113,7 +162,7 @@ const STEP_LENGTH_MAX: f64 = 30.0;
 const STEP_MAX: f64 = 0.3;
 /// Bound of the step times the horizon. Errors are known one horizon late, so the factor would
 /// oscillate with much larger steps.
-const STABLE_STEP: f64 = 2.8;
+const STABLE_STEP: f64 = 2.4;
 /// Factor of the 90 % interval at the start: an error that is normal has 2.1; a little more,
 /// because the first scale comes from one or two independent windows.
 const FACTOR_START: f64 = 2.5;
@@ -127,6 +176,74 @@ const SLOW_VALUES: f64 = 1000.0;
 const SLOW_HORIZONS: f64 = 100.0;
 const PLATEAU_VALUES: f64 = 14_000.0;
 const PLATEAU_HORIZONS: f64 = 100.0;
+/// Usual share of misses at the usual level.
+const USUAL_MISSES: f64 = 1.0 - Interval::DEFAULT_LEVEL;
+/// Half-life of the recent share of misses, and growth of the logarithm of the half-widths with it.
+/// The tracks alone would let misses accumulate in one part of a series and none occur in another.
+/// On the open traces at 120 values, the lowest coverage of a block is 69 % and not 57 %.
+const RECENT_VALUES: f64 = 140.0;
+const MISS_WIDENING: f64 = 3.0;
+/// Growth of the logarithm of the half-widths with the mean distance of the waiting forecasts. On
+/// the open traces, it makes intervals at 120 values narrower by an eighth at equal coverage.
+const WIDENING: f64 = 0.7;
+/// A forecast of the next value that is further away than this many means shows a shift of the
+/// level. The forecast for a horizon follows within about a horizon.
+const JUMP_USUAL: f64 = 3.0;
+/// Half-life of the mean distance, and bound of one distance in means.
+const JUMP_VALUES: f64 = 350.0;
+const JUMP_MAX: f64 = 10.0;
 /// Bound of errors in units of the mean error: one extreme error must not make all weights equal.
 const ERROR_MAX: f64 = 50.0;
 const ERRORS_KNOWN: u64 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Intervals at 30 values, after 100 errors of one unit.
+    fn calibrated() -> HorizonIntervals {
+        let mut intervals = HorizonIntervals::new(30.0, 1.0, &[]);
+        for _ in 0..100 {
+            intervals.learn(1.0, 1.0, &[f64::INFINITY; GRID.len()]);
+        }
+        intervals
+    }
+
+    #[test]
+    fn the_usual_level_keeps_its_width_where_levels_cross() {
+        let mut intervals = calibrated();
+        for (track, factor) in intervals.tracker.tracks.iter_mut().zip([3.0, 4.0, 2.0, 1.0, 5.0]) {
+            track.factor = factor;
+        }
+        assert!(intervals.factors().eq([2.0, 2.0, 2.0, 2.0, 5.0]));
+        assert_eq!(GRID.map(|level| intervals.factor(level)), [2.0, 2.0, 2.0, 2.0, 5.0].map(Some));
+    }
+
+    #[test]
+    fn half_widths_are_larger_after_more_misses_than_usual() {
+        let mut intervals = calibrated();
+        let recovery = |intervals: &HorizonIntervals| {
+            let usual = intervals.tracker.tracks[intervals.usual].factor;
+            intervals.factor(Interval::DEFAULT_LEVEL).map(|factor| factor / usual)
+        };
+        assert_eq!(recovery(&intervals), Some(1.0));
+        for _ in 0..20 {
+            intervals.learn(2.0, 1.0, &[1.0; GRID.len()]);
+        }
+        assert!(recovery(&intervals) > Some(1.2), "{intervals:?}");
+        for _ in 0..500 {
+            intervals.learn(0.5, 1.0, &[1.0; GRID.len()]);
+        }
+        assert!(recovery(&intervals) < Some(0.9), "{intervals:?}");
+    }
+
+    #[test]
+    fn only_an_unusual_distance_to_the_next_value_widens() {
+        let mut intervals = calibrated();
+        (0..30).for_each(|_| intervals.learn_jump(1.0));
+        let usual = intervals.scale(0.0, 0.0);
+        assert_eq!(intervals.scale(0.0, 3.0), usual);
+        assert_eq!(intervals.scale(0.0, 11.0), hypot(usual, 8.0));
+        assert!(usual < intervals.scale(1.0, 0.0));
+    }
+}

@@ -154,7 +154,11 @@ impl IntervalTracker {
     /// exponential tail are linear in this variable.
     pub(crate) fn factor(&self, level: f64) -> f64 {
         // The interval of a higher level must contain the interval of a lower level.
-        let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
+        self.between(level, |i| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor)))
+    }
+
+    /// Like [`Self::factor`], with the factor of each track, by its index, from `factor_at`.
+    pub(crate) fn between(&self, level: f64, factor_at: impl Fn(usize) -> f64) -> f64 {
         let above = self.tracks.partition_point(|track| track.level < level).min(self.tracks.len() - 1);
         let wide = (laplace(self.tracks[above].level), factor_at(above));
         let narrow = match above {

@@ -1,10 +1,9 @@
-//! Quantiles that are blended from six candidates.
+//! Quantiles that are blended from five candidates.
 
 use libm::sqrt;
 
 use super::aggregation::QuantileAggregation;
 use super::regression::{FEATURES, QuantileRegression};
-use super::tracked::TrackedQuantiles;
 use super::{Issued, MEDIAN, QUANTILE_SHARES, QuantileInputs, SHARE_COUNT};
 use crate::method_sets::RecentValues;
 use crate::methods::limited;
@@ -18,7 +17,6 @@ pub(super) struct BlendedQuantiles {
     values: SortedWindow<LONG>,
     steps: SortedWindow<LONG>,
     five: SortedWindow<5>,
-    tracked: TrackedQuantiles,
     regression: QuantileRegression,
     aggregation: QuantileAggregation<CANDIDATES>,
     /// Added to the blend, in scales.
@@ -37,7 +35,6 @@ impl BlendedQuantiles {
             values: SortedWindow::new(),
             steps: SortedWindow::new(),
             five: SortedWindow::new(),
-            tracked: TrackedQuantiles::new(),
             regression: QuantileRegression::new(),
             aggregation: QuantileAggregation::new(),
             corrections: [0.0; SHARE_COUNT],
@@ -64,9 +61,10 @@ impl BlendedQuantiles {
     pub(super) fn issue(&mut self, inputs: &QuantileInputs, last: f64) -> [f64; SHARE_COUNT] {
         let from_median = inputs.position(last).clamp(-FEATURE_MAX, FEATURE_MAX);
         let from_five = if inputs.has_scale() { (last - self.five.median()) / inputs.scale } else { 0.0 };
-        self.features = [1.0, from_median, from_five.abs().min(FEATURE_MAX), from_median.abs()];
+        let skew = inputs.position(inputs.mean).clamp(-FEATURE_MAX, FEATURE_MAX);
+        self.features =
+            [1.0, from_median, from_five.abs().min(FEATURE_MAX), from_median.abs(), skew, skew.abs()];
         let regression = self.regression.predict(&self.features);
-        let tracked = self.tracked.issue(inputs);
         let [least, greatest] = self.values.quantiles(&[0.0, 1.0]);
         let newest = self.newest.quantiles(&QUANTILE_SHARES);
         let values = self.values.quantiles(&QUANTILE_SHARES);
@@ -82,7 +80,6 @@ impl BlendedQuantiles {
                 newest[i],
                 values[i],
                 limited(inputs.median + inputs.scale * regression[i], least, greatest),
-                tracked[i],
                 last + steps[i],
             ]
             .map(|candidate| inputs.above_floor(candidate));
@@ -102,7 +99,6 @@ impl BlendedQuantiles {
         if issued.inputs.has_scale() {
             self.regression.learn(&self.features, issued.inputs.position(value));
         }
-        self.tracked.learn(issued, value);
         self.aggregation.learn(&self.candidates, &self.combined, value);
         let hurry = sqrt(HURRY_COUNT / self.scored as f64).clamp(1.0, HURRY_MAX);
         for i in 0..SHARE_COUNT {
@@ -131,18 +127,19 @@ fn sort(values: &mut [f64; SHARE_COUNT]) {
 }
 
 /// Number of candidates: end of the interval; quantiles of the newest values and of more values;
-/// regression; track; the last value plus a quantile of the steps.
-const CANDIDATES: usize = 6;
+/// regression; the last value plus a quantile of the steps.
+const CANDIDATES: usize = 5;
 /// Lengths of the windows, in values. From 10 to 31 and from 100 to 500 values, the pinball loss on
 /// the open traces is the same within 0.2 %; the memory is not.
 const NEWEST: usize = 16;
 const LONG: usize = 128;
 /// Bound of features, in scales.
 const FEATURE_MAX: f64 = 10.0;
-/// Step of each correction, in scales: 0.01 √(0.5 / the rarer share), times 1 + `GROWTH` times the
-/// distance of the quantile from the forecast. The coverage over n values is off by the change of
-/// the correction ÷ (step · n), and the corrections of rare and far quantiles change most.
-const STEPS: [f64; SHARE_COUNT] = [0.071, 0.032, 0.022, 0.014, 0.01, 0.014, 0.022, 0.032, 0.071];
+/// Step of each correction, in scales: 0.007 √(0.5 / the rarer share), and 0.01 √ for the rarest,
+/// times 1 + `GROWTH` times the distance of the quantile from the forecast. The coverage over n
+/// values is off by the change of the correction ÷ (step · n), and the corrections of rare and far
+/// quantiles change most.
+const STEPS: [f64; SHARE_COUNT] = [0.071, 0.022, 0.016, 0.01, 0.007, 0.01, 0.016, 0.022, 0.071];
 const GROWTH: [f64; SHARE_COUNT] = [0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.4];
 /// Bound of the distance in the step, in scales: one outlier must not move a correction far.
 const DISTANCE_MAX: f64 = 20.0;

@@ -19,7 +19,7 @@ pub enum QuantileMethod {
     /// One track a quantile on the scale of errors: a quarter of a kilobyte. For stations with
     /// thousands of series.
     Tracked,
-    /// Six candidates, aggregated for each quantile: 9 KB. Closer to the values on skewed series.
+    /// Five candidates, aggregated for each quantile: 9 KB. Closer to the values on skewed series.
     #[default]
     Blended,
 }
@@ -79,8 +79,9 @@ struct Issued {
 /// What the quantiles of the next value are computed from, if that value does not come after a gap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuantileInputs {
-    /// The forecast under absolute error.
+    /// The forecast under absolute error, and that under squared error.
     pub(crate) median: f64,
+    pub(crate) mean: f64,
     /// The scale of errors.
     pub(crate) scale: f64,
     /// Half-widths of the intervals with the shares 0.01, 0.05, 0.1 and 0.25 of the values beyond
