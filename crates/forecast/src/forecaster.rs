@@ -85,7 +85,7 @@ impl Forecaster {
             quantiles: config.quantiles.map(QuantileForecaster::new),
             availability: config.availability.then(Availability::new),
             gap_lengths: GapLengths::new(),
-            transfers: config.transfers.then(Box::default),
+            transfers: (cfg!(feature = "transfers") && config.transfers).then(Box::default),
         })
     }
 
@@ -129,6 +129,10 @@ impl Forecaster {
     }
 
     fn learn_transfers(&mut self, value: f64, time_s: f64) {
+        // The page's WebAssembly has no room for the code.
+        if !cfg!(feature = "transfers") {
+            return;
+        }
         let Some(transfers) = &mut self.transfers else { return };
         let next = self.battery.forecast(Objective::Absolute).map_or(value, |next| next.value);
         transfers.update(value, time_s, self.ladder.period_s(), (next, self.ladder.means()));
