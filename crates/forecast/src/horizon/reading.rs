@@ -206,7 +206,12 @@ impl<'a> HorizonReading<'a> {
             }
         };
         let center = self.median()?;
-        Some(offsets.map(|offset| self.above_floor(center + offset * stretch)))
+        let mut quantiles = offsets.map(|offset| self.above_floor(center + offset * stretch));
+        // Interpolation between horizons may swap two quantiles by a rounding error.
+        for i in 1..SHARE_COUNT {
+            quantiles[i] = quantiles[i].max(quantiles[i - 1]);
+        }
+        Some(quantiles)
     }
 
     /// Distances of the quantiles from the median forecast.

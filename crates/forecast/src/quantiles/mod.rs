@@ -225,7 +225,12 @@ pub(crate) fn interpolated(quantiles: &[f64; SHARE_COUNT], share: f64) -> f64 {
         false => -log(1.0 - share),
     };
     let [low, high] = [above - 1, above].map(|index| (coordinate(QUANTILE_SHARES[index]), quantiles[index]));
-    low.1 + (high.1 - low.1) * ((coordinate(share) - low.0) / (high.0 - low.0))
+    let quantile = low.1 + (high.1 - low.1) * ((coordinate(share) - low.0) / (high.0 - low.0));
+    // A rounding error must not put the quantile beyond its neighbours.
+    match (QUANTILE_SHARES[above - 1] < share, share < QUANTILE_SHARES[above]) {
+        (true, true) => quantile.max(low.1).min(high.1),
+        _ => quantile,
+    }
 }
 
 /// Quantile of the Laplace distribution with the median 0 and the mean absolute value 1.

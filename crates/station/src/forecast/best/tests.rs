@@ -550,7 +550,7 @@ fn a_goodput_over_a_horizon_is_the_forecast_of_the_mean() {
     let series = SeriesId { source: h.clone(), target: x.clone(), quantity: Quantity::GOODPUT };
     let mean = |horizon_s| {
         let table = crate::sync::lock(&series_table);
-        table.get(&series).unwrap().forecaster().quantile_ahead(0.5, 2995.0, horizon_s).unwrap()
+        table.get(&series).unwrap().forecaster().transfer_rate(0.5, 2995.0, horizon_s).unwrap()
     };
     let (next, minute) = (mean(0.0), mean(60.0));
     assert!((next - minute).abs() > 1e6, "{next} {minute}");
