@@ -21,9 +21,9 @@ pub const HORIZONS_S: [f64; 4] = [60.0, 300.0, 900.0, 3600.0];
 /// whole mesh has room for all of them.
 pub(super) const SERIES_WITH_HORIZONS_MAX: usize = 10_000;
 
-/// Maximum number of series of goodput whose times of transfers are learned; each takes 0.1 MB of
-/// memory after 800 values, at most 0.3 MB. Times of the others are forecast from quantiles of the
-/// rate.
+/// Maximum number of series of goodput from which times of transfers are learned. Each takes 0.1 MB
+/// of memory after 800 values, at most 0.3 MB. Times of the others are forecast from quantiles of
+/// the rate.
 pub(super) const SERIES_WITH_TRANSFERS_MAX: usize = 1000;
 
 /// Parts of the forecasters of a series table.
