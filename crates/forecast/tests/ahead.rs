@@ -260,6 +260,28 @@ fn after_a_shift_of_the_level_intervals_hold_from_the_fourth_value_on() {
     }
 }
 
+/// A run of misses is as long as the horizon, and known one horizon late.
+#[test]
+fn intervals_at_a_long_sampled_horizon_do_not_explode_on_a_stationary_series() {
+    let steps = 3600;
+    let mut noise = noise();
+    let values: Vec<f64> = (0..60 * steps).map(|_| 1000.0 + noise()).collect();
+    let mut forecaster = forecaster(&[HorizonConfig::sampled(Horizon::Steps(steps as u32))]);
+    let (mut widths, mut targets) = (Vec::new(), Vec::new());
+    for (at, value) in values.iter().enumerate().take(59 * steps) {
+        forecaster.update(*value).expect("within range");
+        if 30 * steps < at && at % 50 == 0 {
+            let interval = forecaster.interval_over(Horizon::Steps(steps as u32), HorizonOf::Mean, 0.9);
+            widths.push(interval.map(|interval| interval.upper - interval.lower).expect("calibrated"));
+            targets.push(target(&values, at, steps, HorizonOf::Mean));
+        }
+    }
+    targets.sort_by(f64::total_cmp);
+    let constant = targets[targets.len() * 19 / 20] - targets[targets.len() / 20];
+    let width = widths.iter().sum::<f64>() / widths.len() as f64;
+    assert!(width < 3.0 * constant, "{width} {constant}");
+}
+
 /// The share of values in the intervals is the level, on series of different kinds.
 #[test]
 fn intervals_hold_their_share_of_values() {

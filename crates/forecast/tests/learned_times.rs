@@ -87,6 +87,74 @@ fn nine_of_ten_transfers_end_within_the_interval_at_each_size() {
     }
 }
 
+/// Calls `visit` after each test, with the forecaster, the time of the test, and its number.
+fn replay_tests(rates: &[f64], times_s: &[f64], mut visit: impl FnMut(&Forecaster, f64, usize)) {
+    let horizons = [60.0, 900.0, 3600.0].map(|s| HorizonConfig::sampled(Horizon::Seconds(s))).to_vec();
+    let config = ForecasterConfig { horizons, transfers: true, ..ForecasterConfig::default() };
+    let mut forecaster = Forecaster::new(&config).expect("valid horizons");
+    for (n, (rate, time_s)) in rates.iter().zip(times_s).enumerate() {
+        forecaster.update_at(*rate, *time_s).expect("within range");
+        visit(&forecaster, *time_s, n);
+    }
+}
+
+/// A test every 5 to 25 minutes: a transfer of seconds has the rate of the next test.
+#[test]
+fn the_interval_of_a_short_transfer_includes_the_spread_of_single_tests() {
+    let (mut noise, mut now_s) = (noise_of(3), 0.0);
+    let tests: Vec<_> = (0..4000)
+        .map(|_| {
+            now_s += 900.0 + 600.0 * noise();
+            (1e8 * (0.5 * noise()).exp(), now_s)
+        })
+        .collect();
+    let (rates, times_s): (Vec<f64>, Vec<f64>) = tests.into_iter().unzip();
+    for bits in [8e5, 8e7, 8e9] {
+        let (mut inside, mut all) = (0, 0);
+        replay_tests(&rates, &times_s, |forecaster, now_s, n| {
+            let Some(next) = rates.get(n + 1).filter(|_| 100 <= n) else { return };
+            let [low, high] = interval(forecaster, bits, now_s).expect("calibrated");
+            inside += u32::from((low..=high).contains(&(bits / next)));
+            all += 1;
+        });
+        let share = f64::from(inside) / f64::from(all);
+        assert!((0.88..=0.92).contains(&share), "{bits}: {share}");
+    }
+}
+
+#[test]
+fn a_rate_that_fell_is_noticed_within_five_tests() {
+    for fallen in [0.1, 0.03] {
+        let mut noise = noise_of(3);
+        let rates: Vec<f64> =
+            (0..620).map(|n| 1e8 * (1.0 + 0.2 * noise()) * if n < 600 { 1.0 } else { fallen }).collect();
+        let times_s: Vec<f64> = (0..620).map(|n| 600.0 * f64::from(n)).collect();
+        replay_tests(&rates, &times_s, |forecaster, now_s, n| {
+            if 604 <= n {
+                let time_s = forecaster.transfer_time(1e8 * fallen, 0.5, now_s).expect("calibrated");
+                assert!((0.6..1.7).contains(&time_s), "{fallen}, {n}: {time_s}");
+            }
+        });
+    }
+}
+
+/// The value after three days without one says what the rate is, not what it was for three days.
+#[test]
+fn a_low_value_after_a_long_gap_hardly_delays_a_long_transfer() {
+    let mut noise = noise_of(3);
+    let rates: Vec<f64> =
+        (0..650).map(|n| if n == 600 { 1e7 } else { 1e8 * (1.0 + 0.2 * noise()) }).collect();
+    let times_s: Vec<f64> =
+        (0..650).map(|n| 600.0 * f64::from(n) + if n < 600 { 0.0 } else { 3.0 * 86_400.0 }).collect();
+    replay_tests(&rates, &times_s, |forecaster, now_s, n| {
+        if 600 <= n {
+            // A hundred times 600 s at the usual rate.
+            let [low, high] = interval(forecaster, 6e12, now_s).expect("calibrated");
+            assert!(54_000.0 < low && high < 66_000.0, "{n}: {low} to {high}");
+        }
+    });
+}
+
 #[test]
 fn a_calm_time_has_a_narrower_interval() {
     let values = wandering(11, 6000, 0.1);

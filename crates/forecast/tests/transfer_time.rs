@@ -194,7 +194,11 @@ fn a_forecast_without_calibration_has_no_interval() {
     assert!(transfer.forecast(1_000_000).is_some());
     assert_eq!(transfer.interval(1_000_000, Interval::DEFAULT_LEVEL), None);
     let goodput = series(20e6, 0.1, 60.0, 11);
-    assert!(forecast(&goodput, &rtt, 995.0).interval(1_000_000, Interval::DEFAULT_LEVEL).is_some());
+    let transfer = forecast(&goodput, &rtt, 995.0);
+    assert!(transfer.interval(1_000_000, Interval::DEFAULT_LEVEL).is_some());
+    for level in [-0.5, 0.995, f64::NAN] {
+        assert_eq!(transfer.interval(1_000_000, level), None, "{level}");
+    }
     let none = Forecaster::new(&ForecasterConfig::default()).expect("valid");
     assert_eq!(forecast(&none, &rtt, 995.0).forecast(1), None);
 }

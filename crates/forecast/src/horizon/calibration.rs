@@ -46,8 +46,8 @@ impl HorizonIntervals {
             tracker,
             scored_min,
             recent_misses: USUAL_MISSES,
-            recent_gain: per_error(RECENT_VALUES),
-            jump: FadingMean::new(per_error(JUMP_VALUES)),
+            recent_gain: per_error(RECENT_VALUES.max(RECENT_HORIZONS * length)),
+            jump: FadingMean::new(per_error(JUMP_VALUES.max(JUMP_HORIZONS * length))),
         }
     }
 
@@ -181,7 +181,9 @@ const USUAL_MISSES: f64 = 1.0 - Interval::DEFAULT_LEVEL;
 /// Half-life of the recent share of misses, and growth of the logarithm of the half-widths with it.
 /// The tracks alone would let misses accumulate in one part of a series and none occur in another.
 /// On the open traces at 120 values, the lowest coverage of a block is 69 % and not 57 %.
+/// In less than a horizon, one run of misses would make half-widths many times as large.
 const RECENT_VALUES: f64 = 140.0;
+const RECENT_HORIZONS: f64 = 1.1;
 const MISS_WIDENING: f64 = 3.0;
 /// Growth of the logarithm of the half-widths with the mean distance of the waiting forecasts. On
 /// the open traces, it makes intervals at 120 values narrower by an eighth at equal coverage.
@@ -189,8 +191,10 @@ const WIDENING: f64 = 0.7;
 /// A forecast of the next value that is further away than this many means shows a shift of the
 /// level. The forecast for a horizon follows within about a horizon.
 const JUMP_USUAL: f64 = 3.0;
-/// Half-life of the mean distance, and bound of one distance in means.
+/// Half-life of the mean distance, and bound of one distance in means. The half-lives in horizons
+/// are those in values at 120 values.
 const JUMP_VALUES: f64 = 350.0;
+const JUMP_HORIZONS: f64 = 2.9;
 const JUMP_MAX: f64 = 10.0;
 /// Bound of errors in units of the mean error: one extreme error must not make all weights equal.
 const ERROR_MAX: f64 = 50.0;

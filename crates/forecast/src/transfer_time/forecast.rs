@@ -90,6 +90,9 @@ impl TransferForecast<'_> {
     /// outside 0 to 0.99.
     #[must_use]
     pub fn interval(&self, bytes: u64, level: f64) -> Option<Interval> {
+        if !(0.0..=0.99).contains(&level) {
+            return None;
+        }
         let [early, late] = transfer_interval_shares(level);
         Some(Interval { level, lower: self.quantile(bytes, early)?, upper: self.quantile(bytes, late)? })
     }

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use libm::{ceil, exp, floor, log, log2};
 
 use crate::SCORED_MIN_FOR_INTERVAL;
+use crate::gap::GAP;
 use rates::{FadingRates, MeanTimes};
 use rung::{Moment, Rung};
 use similar::Scratch;
@@ -30,6 +31,8 @@ pub(crate) struct LearnedTimes {
     /// Number of values that were learned.
     count: u64,
     latest_s: Option<f64>,
+    /// Time (s) that the values count for: since the start, without gaps.
+    clock_s: f64,
     scratch: Scratch,
 }
 
@@ -52,6 +55,9 @@ impl LearnedTimes {
             return;
         };
         let Some(period_s) = period_s else { return };
+        // A value does not say what the rate was in a gap before it.
+        let elapsed_s = elapsed_s.min(GAP * period_s);
+        self.clock_s += elapsed_s;
         self.count += 1;
         let before = self.moved;
         self.moved += value.max(0.0) * elapsed_s;
@@ -62,7 +68,7 @@ impl LearnedTimes {
         self.means.set(period_s, self.rates.floor(), next, means);
         let moment = Moment {
             count: self.count,
-            time_s,
+            time_s: self.clock_s,
             elapsed_s,
             period_s,
             moved_before: before,
@@ -115,19 +121,7 @@ impl LearnedTimes {
     /// The time (s) in which the share `share` of transfers moves `amount` (unit · s); does not
     /// fall with the amount. `None` until enough transfers have ended.
     pub(crate) fn time_s(&self, amount: f64, share: f64) -> Option<f64> {
-        let ln_amount = log(amount);
-        let mut before: Option<(f64, f64)> = None;
-        for (knot, ln_time) in self.curve(share) {
-            if ln_amount <= knot {
-                return Some(exp(match before {
-                    // Within the time of one value, the rate is constant.
-                    None => ln_time + ln_amount - knot,
-                    Some(before) => between(before, (knot, ln_time), ln_amount),
-                }));
-            }
-            before = Some((knot, ln_time));
-        }
-        before.map(|(knot, ln_time)| exp(ln_time + ln_amount - knot))
+        on_curve(self.curve(share), log(amount)).map(exp)
     }
 
     /// The largest mean rate that the share `share` of transfers reaches over `seconds`; at 0 s,
@@ -158,9 +152,28 @@ impl LearnedTimes {
     }
 }
 
-/// The ordinate at `x` on the line through two points with different abscissas.
+/// The ordinate at `x` on the lines between points in ascending order. Below the first and above
+/// the last one, abscissa and ordinate grow alike: these are logarithms of proportional numbers.
+/// `None` without a point.
+fn on_curve(points: impl Iterator<Item = (f64, f64)>, x: f64) -> Option<f64> {
+    let mut before: Option<(f64, f64)> = None;
+    for point in points {
+        if x <= point.0 {
+            return Some(match before {
+                None => point.1 + x - point.0,
+                Some(before) => between(before, point, x),
+            });
+        }
+        before = Some(point);
+    }
+    before.map(|point| point.1 + x - point.0)
+}
+
+/// The ordinate at `x` on the line through two points with ascending coordinates, and between
+/// theirs. It does not fall if an ordinate of a point grows, not even by rounding.
 fn between(before: (f64, f64), after: (f64, f64), x: f64) -> f64 {
-    before.1 + (after.1 - before.1) * (x - before.0) / (after.0 - before.0)
+    let share = (x - before.0) / (after.0 - before.0);
+    ((1.0 - share) * before.1 + share * after.1).max(before.1).min(after.1)
 }
 
 // The constants were chosen on the first halves of the open traces of goodput and on simulated
