@@ -154,9 +154,9 @@ class Mock {
     return this.series.find((series) => ['source', 'target', 'quantity'].every((name) => series[name] === searchParams.get(name)));
   }
 
-  // Of one series, with the horizons in minutes or hours.
+  // Of one series, with the horizons in seconds, minutes or hours.
   #forecasts(searchParams) {
-    const seconds = searchParams.get('horizon').split(',').map((text) => parseFloat(text) * { m: 60, h: 3600 }[text.at(-1)]);
+    const seconds = searchParams.get('horizon').split(',').map((text) => parseFloat(text) * { s: 1, m: 60, h: 3600 }[text.at(-1)]);
     const ahead = this.#seriesOf(searchParams)?.ahead(seconds);
     return ahead ? [ahead] : [];
   }

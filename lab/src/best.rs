@@ -4,7 +4,6 @@
 //! Six real stations run on six emulated hosts. Right after each answer of the asking station, the
 //! bytes are sent to each host over plain TCP.
 
-mod answer;
 mod choice;
 mod fall;
 mod hosts;
@@ -14,13 +13,13 @@ mod transfer;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use barograph_sim::SeededRng;
 use clap::value_parser;
 
-use crate::machine;
+use crate::machine::{self, now_s};
 use crate::output::Output;
 use crate::table::{Table, cells, list};
 use choice::{Question, size_name};
@@ -180,7 +179,7 @@ impl Study<'_> {
     }
 
     fn forecast_s(&self, host: &str) -> anyhow::Result<Option<f64>> {
-        Ok(self.mesh.best(FALL_BYTES)?.of(host).map(|forecast| forecast.forecast))
+        Ok(choice::forecast_of(&self.mesh.best(FALL_BYTES)?, host).map(|forecast| forecast.forecast))
     }
 
     /// Reads the forecast every second from now on. Once it is near the expected time, a transfer
@@ -245,10 +244,6 @@ fn order(sizes: &[u64], of_each: u32, rng: &mut SeededRng) -> Vec<u64> {
         all.swap(last, rng.index_below(last + 1));
     }
     all
-}
-
-fn now_s() -> anyhow::Result<f64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
 fn introduction(hosts: &Hosts, args: &Args, warm_up_s: f64) -> String {
@@ -341,7 +336,7 @@ const FALL_MAX: Duration = Duration::from_secs(120);
 /// Tests before a fall at most; two move the forecast to the new rate.
 const TESTS_BEFORE: u32 = 3;
 
-/// Time between two looks at a forecast, which is what `noticed_s` is exact to.
+/// Time between two reads of a forecast: the accuracy of `noticed_s`.
 const TICK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The machine and system that a study ran on.
 
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Name and release of the kernel.
 pub(crate) fn kernel() -> String {
@@ -33,4 +34,9 @@ pub(crate) fn congestion() -> String {
 pub(crate) fn load() -> String {
     let loads = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     loads.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Time of the wall clock (s) since 1970.
+pub(crate) fn now_s() -> anyhow::Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }

@@ -18,7 +18,7 @@ use crate::nats::{Cluster, program};
 use crate::output::Output;
 use crate::stats::sorted;
 use crate::table::{Table, cells};
-use station::{Cost, MET_WITHIN, POLL_INTERVAL, Station, Usage, machine_busy_s, now_s, wait_until_met};
+use station::{Cost, MET_WITHIN, POLL_INTERVAL, Station, Usage, machine_busy_s, wait_until_met};
 
 #[derive(Serialize)]
 struct Report {

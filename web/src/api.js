@@ -2,6 +2,8 @@
 // in a mesh two. Addresses are relative, so the page works behind a proxy that serves it under a
 // path.
 
+import { HORIZONS } from './measure/series.js';
+
 /** `GET /v1/station`. */
 export function fetchStation() {
   return fetchJson('v1/station');
@@ -76,7 +78,8 @@ export function fetchRecent({ source, target, quantity }) {
  */
 export async function fetchAhead({ source, target, quantity }) {
   // Older stations reject a parameter that they do not have.
-  const query = new URLSearchParams({ source, target, quantity, horizon: '1m,5m,15m,1h', of: 'value' });
+  const horizon = HORIZONS.map(({ seconds }) => `${seconds}s`);
+  const query = new URLSearchParams({ source, target, quantity, horizon, of: 'value' });
   const answer = await fetchJson(`v1/forecast?${query}`, [400, 404]);
   // A series without a forecast has no row.
   return answer && (answer.forecasts[0] ?? {});

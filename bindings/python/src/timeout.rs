@@ -13,6 +13,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyBytes;
 
 use crate::decision::Decision;
+use crate::forecaster::is_share;
 use crate::seconds::{not_negative, positive};
 
 /// What all links of this host learn together.
@@ -293,8 +294,8 @@ fn adaptive(
 
 fn quantile(share: Option<f64>) -> PyResult<QuantileTimeout> {
     let share = share.unwrap_or(SHARE_DEFAULT);
-    QuantileTimeout::new(share)
-        .ok_or_else(|| PyValueError::new_err(format!("share must be from 0.005 to 0.995, not {share}")))
+    is_share(share)?;
+    Ok(QuantileTimeout::new(share).expect("the share was checked"))
 }
 
 fn deviations(k: f64) -> PyResult<f64> {

@@ -38,8 +38,8 @@ struct State {
 ///
 /// The battery keeps as many horizons as `horizons`, at most [`HORIZONS_MAX`]. The caller has
 /// written their lengths to [`numbers`]: seconds, or with a negative sign numbers of values. If
-/// `exact` is not 0, the forecast of each value is scored ([`HorizonConfig::exact`]), else few
-/// ([`HorizonConfig::sampled`]).
+/// `exact` is not 0, the forecast of each value is scored ([`HorizonConfig::exact`]), else only
+/// few are ([`HorizonConfig::sampled`]).
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32, horizons: u32, exact: u32) -> u32 {
     STATE.with_borrow_mut(|state| {

@@ -126,8 +126,7 @@ pub struct Peer {
     pub version: String,
     /// Names of the peer's groups.
     pub groups: Vec<String>,
-    /// Capabilities that the peer offers: `responder`, `bulk`, `archive`, `iperf3`,
-    /// `trains`.
+    /// Capabilities that the peer offers: `responder`, `bulk`, `trains`, `archive`, `iperf3`.
     pub capabilities: Vec<Keyword>,
     /// Time that the peer may be silent before it counts as lost at this station, in seconds.
     pub lease_s: f64,

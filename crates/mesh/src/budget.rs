@@ -236,7 +236,7 @@ impl Budget {
             return Err(wait);
         }
         self.reservations += 1;
-        let is_short = expected.fits(self.config.short_test_max());
+        let is_short = self.is_short(expected);
         self.open = Some(Open { id: self.reservations, role, peer: peer.into(), is_short });
         Ok(Reservation(self.reservations))
     }
@@ -311,6 +311,10 @@ impl Budget {
         self.now
     }
 
+    fn is_short(&self, expected: Cost) -> bool {
+        expected.fits(self.config.short_test_max())
+    }
+
     /// Returns how long to wait until a test fits into the budget. The wait ends when enough of the
     /// oldest entries of the log are an hour old.
     fn wait(&self, now: Duration, role: Role, peer: &str, expected: Cost) -> Duration {
@@ -318,7 +322,7 @@ impl Budget {
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_RESERVE_DIVISOR));
         let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_SHARE_DIVISOR) as u32);
         let peer_max = TESTS_PER_HOUR_MAX / 2 / self.peers.clamp(1, PEER_SHARE_DIVISOR);
-        let is_short = expected.fits(self.config.short_test_max());
+        let is_short = self.is_short(expected);
         let short_quota = Cost { bytes: quota.bytes / 2, ..quota };
         let is_room = |first: usize| {
             let (mut all, mut same_role) = (expected, Cost::default());

@@ -99,7 +99,7 @@ impl LinkDirection {
     pub fn change(&mut self, change: LinkChange) -> Result<(), Error> {
         change.check()?;
         (self.spec.rate_bps, self.spec.delay) = (Some(change.rate_bps), change.delay);
-        // It is in units of the rate.
+        // The remainder is in units of the rate.
         self.remainder = 0;
         Ok(())
     }

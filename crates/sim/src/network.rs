@@ -258,6 +258,14 @@ impl Host {
         self.namespace.name()
     }
 
+    /// Runs lines of `ip` commands inside the host, in a single process.
+    ///
+    /// # Errors
+    /// [`Error`] if `ip` fails, or does not end in time.
+    pub fn configure(&self, lines: &str) -> Result<(), Error> {
+        self.namespace.configure(lines)
+    }
+
     /// Runs `work` on a new thread inside the host and returns its result. A socket created in
     /// `work` stays in this host, whichever thread uses it later. Threads started in `work` run
     /// inside the host too.

@@ -16,8 +16,7 @@ use crate::{
 ///
 /// This timeout suits programs that plan the number of their retries or hedges: *The Tail at Scale*
 /// (Dean, Barroso 2013) sends a second request at the quantile 0.95. It does not know whether a
-/// retry helps; [`Adaptive`](crate::Adaptive) does, and also considers the size of a message, in
-/// less time and memory.
+/// retry helps; [`Adaptive`](crate::Adaptive) does, and also considers the size of a message.
 ///
 /// The forecast learns from first attempts only. An attempt that was cut off counts as one that
 /// took twice as long, so quantiles do not shrink because slow responses are never seen. So while a
@@ -139,6 +138,6 @@ impl TimeoutEstimator for QuantileTimeout {
 }
 
 /// Factor for the time of an attempt that was cut off. The time that it would have taken is
-/// unknown, but longer than the quantile; were it learned as it is, the quantile would stay where
-/// it is after the path became slow.
+/// unknown, but longer than the quantile. If the attempt counted with its own time, the quantile
+/// would stay where it is after the path became slow.
 const CENSORED: f64 = 2.0;

@@ -1,8 +1,8 @@
 //! Was the chosen host the fastest, and were the real times inside their intervals?
 
+use barograph_api::{HostForecast, HostRanking};
 use serde::Serialize;
 
-use super::answer::BestAnswer;
 use crate::stats::{geometric_mean, mean_of_some};
 use crate::table::{Table, cells, dash, number, percent};
 
@@ -50,7 +50,7 @@ pub(super) struct Interval {
 
 impl Question {
     /// Scores an answer; `None` without real times.
-    pub(super) fn of(bytes: u64, answer: &BestAnswer, real: &[(&str, f64)]) -> Option<Self> {
+    pub(super) fn of(bytes: u64, answer: &HostRanking, real: &[(&str, f64)]) -> Option<Self> {
         let (fastest, fastest_s) = *real.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
         let real_of = |host: &str| real.iter().find(|(name, _)| *name == host).map(|(_, real_s)| *real_s);
         let first_s = answer.hosts.first().and_then(|first| real_of(&first.host));
@@ -67,8 +67,8 @@ impl Question {
 }
 
 impl HostTime {
-    fn of(host: &str, real_s: f64, answer: &BestAnswer) -> Self {
-        let forecast = answer.of(host).map(|forecast| Interval {
+    fn of(host: &str, real_s: f64, answer: &HostRanking) -> Self {
+        let forecast = forecast_of(answer, host).map(|forecast| Interval {
             lower_s: forecast.lower,
             forecast_s: forecast.forecast,
             upper_s: forecast.upper,
@@ -77,7 +77,12 @@ impl HostTime {
     }
 }
 
-fn verdict(answer: &BestAnswer, fastest: &str) -> Verdict {
+/// The forecast for `host`, if the station has one.
+pub(super) fn forecast_of<'a>(answer: &'a HostRanking, host: &str) -> Option<&'a HostForecast> {
+    answer.hosts.iter().find(|forecast| forecast.host == host)
+}
+
+fn verdict(answer: &HostRanking, fastest: &str) -> Verdict {
     match &answer.best {
         Some(best) if best == fastest => Verdict::Right,
         Some(_) => Verdict::Wrong,
@@ -127,7 +132,7 @@ pub(super) fn intervals_by_size(questions: &[Question]) -> Table {
     table
 }
 
-/// The same for each host.
+/// Table of real times against their intervals, by host.
 pub(super) fn intervals_by_host(questions: &[Question], hosts: &[&str]) -> Table {
     let mut table = Table::titled(&format!("host | {INTERVALS}"));
     for host in hosts {
@@ -202,21 +207,21 @@ impl Hits {
 
 #[cfg(test)]
 mod tests {
-    use super::super::answer::HostForecast;
     use super::*;
 
-    fn answer(best: Option<&str>, too_close: &[&str], forecasts: &[(&str, [f64; 3])]) -> BestAnswer {
+    fn answer(best: Option<&str>, too_close: &[&str], forecasts: &[(&str, [f64; 3])]) -> HostRanking {
         let host = |(host, [lower, forecast, upper]): &(&str, [f64; 3])| HostForecast {
             host: (*host).to_owned(),
             forecast: *forecast,
             lower: *lower,
             upper: *upper,
-            is_calibrating: false,
+            ..HostForecast::default()
         };
-        BestAnswer {
+        HostRanking {
             best: best.map(str::to_owned),
             too_close_to_call: too_close.iter().map(|host| (*host).to_owned()).collect(),
             hosts: forecasts.iter().map(host).collect(),
+            ..HostRanking::default()
         }
     }
 

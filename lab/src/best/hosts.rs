@@ -1,14 +1,12 @@
 //! Five hosts, each behind a link of its own, and the host that asks.
 
-use std::io::Write as _;
 use std::net::Ipv4Addr;
-use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use barograph_sim::{Host, Link, LinkChange, LinkSpec, Network, Queue, RelayOptions, SeededRng};
 
 use crate::emulation::{invalid_reason, set_tcp};
@@ -53,15 +51,12 @@ impl Hosts {
         let core = Network::new(Link::Veth { rate_bps: None }).context("this study emulates a network")?;
         let (asker, router) = (&core.a, &core.b);
         // The flush removes the IPv6 addresses, which the other hosts cannot reach.
-        ip(
-            asker,
-            &format!(
-                "addr flush dev {DEVICE}\n\
+        asker.configure(&format!(
+            "addr flush dev {DEVICE}\n\
                  addr add {ASKER}/24 dev {DEVICE}\n\
                  route add default via {ROUTER}\n"
-            ),
-        )?;
-        ip(router, &format!("addr flush dev {DEVICE}\naddr add {ROUTER}/24 dev {DEVICE}\n"))?;
+        ))?;
+        router.configure(&format!("addr flush dev {DEVICE}\naddr add {ROUTER}/24 dev {DEVICE}\n"))?;
         set_tcp(router, "ip_forward", "1")?;
         prepare(asker)?;
         let links = SHAPES.iter().enumerate().map(|(index, (rate_bps, rtt_ms))| {
@@ -186,33 +181,24 @@ fn connect(network: &Network, router: &Host, number: u8, address: Ipv4Addr) -> a
     let [gateway, up] = [1, 2].map(|end| Ipv4Addr::new(198, 51, 100, 4 * number + end));
     let peer = router.name();
     // All networks of the emulator have the same addresses, so they are replaced.
-    ip(
-        near,
-        &format!(
-            "addr flush dev {DEVICE}\n\
+    near.configure(&format!(
+        "addr flush dev {DEVICE}\n\
              link add up0 type veth peer name port{number} netns {peer}\n\
              addr add {up}/30 dev up0\n\
              link set up0 up\n\
              route add {address}/32 dev {DEVICE}\n\
              route add default via {gateway} dev up0\n"
-        ),
-    )?;
-    ip(
-        router,
-        &format!(
-            "addr add {gateway}/30 dev port{number}\n\
+    ))?;
+    router.configure(&format!(
+        "addr add {gateway}/30 dev port{number}\n\
              link set port{number} up\n\
              route add {address}/32 via {up}\n"
-        ),
-    )?;
-    ip(
-        host,
-        &format!(
-            "addr flush dev {DEVICE}\n\
+    ))?;
+    host.configure(&format!(
+        "addr flush dev {DEVICE}\n\
              addr add {address}/32 dev {DEVICE}\n\
              route add default dev {DEVICE}\n"
-        ),
-    )?;
+    ))?;
     set_tcp(near, "ip_forward", "1")
 }
 
@@ -223,17 +209,6 @@ fn prepare(host: &Host) -> anyhow::Result<()> {
     // The defaults of 4 and 6 MiB, of which a window is only a part, limit the longest path.
     set_tcp(host, "tcp_wmem", "4096 16384 33554432")?;
     set_tcp(host, "tcp_rmem", "4096 131072 33554432")
-}
-
-/// Runs lines of `ip` commands inside a host.
-fn ip(host: &Host, lines: &str) -> anyhow::Result<()> {
-    let mut command = host.command("ip");
-    command.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = command.spawn().context("`ip` cannot be run")?;
-    running.stdin.take().context("the input is a pipe")?.write_all(lines.as_bytes())?;
-    let done = running.wait_with_output()?;
-    ensure!(done.status.success(), "`ip` failed: {}", String::from_utf8_lossy(&done.stderr).trim());
-    Ok(())
 }
 
 /// Addresses reserved for documentation (RFC 5737), as the hosts' and the links'.

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use barograph_api::HostRanking;
 use barograph_sim::Host;
 use serde_json::{Value, json};
 
-use super::answer::BestAnswer;
 use super::hosts::{ASKER, Hosts};
 use crate::http::{get, post};
 use crate::process::Process;
@@ -106,7 +106,7 @@ impl<'a> Mesh<'a> {
     }
 
     /// What the asking station answers now for so many bytes to all others.
-    pub(super) fn best(&self, bytes: u64) -> anyhow::Result<BestAnswer> {
+    pub(super) fn best(&self, bytes: u64) -> anyhow::Result<HostRanking> {
         let to = self.hosts.names().join(",");
         let answer = self.get(&format!("/v1/best?to={to}&bytes={bytes}"))?;
         Ok(serde_json::from_value(answer)?)
@@ -169,10 +169,10 @@ const BUDGET: &str = "budget.json";
 /// Length of a test of the warm-up: the first test of a path has it, too.
 pub(super) const TEST_S: f64 = 2.0;
 
-/// The hosts test each other meanwhile, for at most two seconds each.
+/// Hosts test each other at the same time, for at most two seconds each.
 const TEST_WITHIN: Duration = Duration::from_secs(60);
 
-/// Some leases of a directory (10 s).
+/// Several leases of a directory (10 s each).
 const MET_WITHIN: Duration = Duration::from_secs(60);
 
 /// A stopping station ends its tests and writes its archive.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::{Serialize, Serializer};
@@ -217,10 +217,6 @@ pub(super) fn machine_busy_s() -> anyhow::Result<f64> {
     // user, nice, system, then (after idle and waiting for disks) interrupts.
     let busy = [0, 1, 2, 5, 6].iter().filter_map(|index| ticks.get(*index)).sum::<f64>();
     Ok(busy / TICKS_PER_S)
-}
-
-pub(super) fn now_s() -> anyhow::Result<f64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
 /// User and system time (s) of a process with all its threads, including ended ones.

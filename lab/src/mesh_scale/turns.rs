@@ -14,9 +14,10 @@ use anyhow::{Context as _, ensure};
 use barograph_mesh::{BudgetConfig, Cost, MeshSize, PlanConfig, PlanPrediction, predict};
 use serde::Serialize;
 
-use super::station::{Station, machine_busy_s, now_s, wait_until_met};
+use super::station::{Station, machine_busy_s, wait_until_met};
 use super::{Args, Engine};
 use crate::http::get;
+use crate::machine::now_s;
 use crate::stats::{Rank, mean, quantile, range, sorted};
 use crate::table::{Table, cells};
 

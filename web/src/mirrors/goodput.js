@@ -76,7 +76,7 @@ export class Goodput {
 // Times are those of 1 MiB: on any link, numbers of the size that the forecasters were made for.
 const UNIT_BITS = 8 * 2 ** 20;
 
-// Below it, rates wander. Of 15 independent values one in sixty is below, of 24 one in 270.
+// Below it, rates wander. Of 15 independent values one in sixty is below, of 24 one in 250.
 const WANDERING = 1;
 // The longest horizon of a forecaster (crates/forecast).
 const STEPS_MAX = 1e6;

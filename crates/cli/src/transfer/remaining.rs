@@ -10,7 +10,7 @@ use barograph_forecast::{
 /// The rates of a transfer so far, one a second, and the remaining time by their forecasts.
 ///
 /// If ten minutes remain, the mean rate over ten minutes counts, not the rate of the next second.
-/// The forecaster keeps horizons from two seconds to more than an hour, in about 150 KB.
+/// The forecaster keeps horizons from two seconds to more than an hour.
 #[derive(Debug)]
 pub(crate) struct Rates {
     forecaster: Box<Forecaster>,
@@ -72,8 +72,8 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Records that the receiver had `held_bytes` of `all_bytes` at `now_s` (seconds since any
-    /// fixed moment).
+    /// Records that the receiver had `held_bytes` of `all_bytes` at `now_s`, in seconds on the
+    /// caller's clock.
     pub(crate) fn update(&mut self, now_s: f64, held_bytes: u64, all_bytes: u64) {
         self.now_s = now_s;
         let Some((latest_s, latest_bytes)) = self.latest else {
@@ -117,8 +117,8 @@ impl Rates {
     /// The remaining time at the newest update; `None` if there are too few rates, or if no byte is
     /// expected to arrive.
     ///
-    /// The median of the forecasts of the last [`SHOWN_FROM`] seconds, so that a short stall does
-    /// not show.
+    /// It is the median of the forecasts of the last [`SHOWN_FROM`] seconds, so that a stall of one
+    /// or two seconds does not change it much.
     pub(crate) fn left(&self) -> Option<RemainingTime> {
         let until = |end_s: f64| (end_s - self.now_s).max(0.0);
         let s = median(self.ends.iter().map(|end| end.s)).map(until)?;
@@ -126,8 +126,7 @@ impl Rates {
         let interval_s = self.ends.back()?.interval_s.and_then(|_| {
             let lower_s = median(known().map(|(lower, _)| lower)).map(until)?;
             let upper_s = median(known().map(|(_, upper)| upper)).map(until)?;
-            let is_open = OPEN_RATIO * s.max(TICK_S) < upper_s;
-            Some((lower_s.min(s), if is_open { f64::INFINITY } else { upper_s.max(s) }))
+            Some((lower_s.min(s), upper_s.max(s)))
         });
         s.is_finite().then_some(RemainingTime { s, interval_s })
     }
@@ -241,8 +240,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 const IN_PROGRESS: TransferModel = TransferModel { set_up_round_trips: 0 };
 const ROUND_TRIP_S: f64 = 1e-9;
 
-/// Share of the transfers that end before the interval, and after it: the level is 90 %, as
-/// elsewhere.
+/// Share of the transfers that end before the interval, and after it, at the usual level of 90 %.
 const EARLY_SHARE: f64 = 0.05;
 
 /// Shortest time over which a rate is measured, in seconds. A person reads the display about once
@@ -259,31 +257,25 @@ const PENDING: u32 = 16;
 /// Minimum number of rates for a forecast. The interval of a forecast needs ten errors.
 const VALUES_MIN: u64 = 5;
 
-/// Number of forecasts, one a second, of which the median is shown. A stall of two or three
-/// seconds, as of a disk that flushes or of Wi-Fi that changes channel, moves at most two of them.
+/// Number of forecasts, one a second, of which the median is shown. The median ignores two of
+/// five, as after a stall of two seconds; [`LEAST_SHARE`] bounds longer ones.
 const SHOWN_FROM: usize = 5;
 
 /// Share of the least measured mean over a time that a forecast over this time may reach, and half
-/// of it for the late end of the interval. With late ends at 0.8, more than one transfer in ten was
-/// later on open traces of cellular rates; without a bound, most late ends were infinite.
+/// of it for the late end of the interval. Larger shares make late ends too early; without a bound,
+/// rates that are 0 now and then make most of them infinite.
 const LEAST_SHARE: f64 = 0.5;
 const LEAST_SHARE_LATE: f64 = 0.25;
 
-/// Least number of blocks for their least mean to count. With two, late ends on these traces were
-/// too early as well.
+/// Least number of blocks for their least mean to count: a least of two or three is too high.
 const BLOCKS_MIN: u64 = 4;
 
 /// Least rate (bit/s): less than a bit in a year. It gives no time, but a longer horizon may.
 const RATE_MIN_BIT_S: f64 = 1e-9;
 
-/// Exponent with which intervals widen if more time remains than has run. Without it, intervals
-/// after 20 s held 62 to 83 % of the times of 150 s on wandering and cellular rates; with ½,
-/// intervals of independent rates were four times as wide.
+/// Exponent with which intervals widen if more time remains than has run. Without it,
+/// intervals of times longer than the run are too narrow; ½ is too wide for independent rates.
 const STRETCH_EXPONENT: f64 = 0.25;
-
-/// A late end at more than this number of remaining times says only that the rate may fall almost
-/// to 0.
-const OPEN_RATIO: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::Method;
 use crate::methods::autoregressive::StepScale;
+use crate::quantiles::sort;
 
 /// Candidates that come from the forecast of the next value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -171,9 +172,10 @@ impl Candidates {
         let (mut means, mut len) = ([0.0; BLOCKS], 0);
         while len < BLOCKS && len * ticks < self.windows.len() {
             let at = (self.newest + self.windows.len() - len * ticks) % self.windows.len();
-            insert_sorted(&mut means[..=len], self.windows[at]);
+            means[len] = self.windows[at];
             len += 1;
         }
+        sort(&mut means[..len]);
         let middle = len / 2;
         match len {
             0 => None,
@@ -185,16 +187,6 @@ impl Candidates {
     pub(crate) fn heap_bytes(&self) -> usize {
         self.windows.capacity() * size_of::<f64>()
     }
-}
-
-/// Inserts `value` into numbers of which all but the last are sorted.
-fn insert_sorted(numbers: &mut [f64], value: f64) {
-    let mut at = numbers.len() - 1;
-    while at != 0 && value.total_cmp(&numbers[at - 1]).is_lt() {
-        numbers[at] = numbers[at - 1];
-        at -= 1;
-    }
-    numbers[at] = value;
 }
 
 /// Largest distance of a candidate from the newest value, in units. After a plateau, steps are

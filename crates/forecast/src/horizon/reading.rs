@@ -6,7 +6,7 @@ use super::ladder::{Ladder, Position, Rung, UsableRungs};
 use super::{Horizon, HorizonBasis, HorizonForecast, HorizonOf};
 use crate::gap;
 use crate::interval::laplace;
-use crate::quantiles::{SHARE_COUNT, interpolated};
+use crate::quantiles::{SHARE_COUNT, in_order, interpolated};
 use crate::{Battery, Interval, Objective, QuantileForecaster};
 
 /// What is forecast of one kind of target at one horizon.
@@ -206,12 +206,8 @@ impl<'a> HorizonReading<'a> {
             }
         };
         let center = self.median()?;
-        let mut quantiles = offsets.map(|offset| self.above_floor(center + offset * stretch));
         // Interpolation between horizons may swap two quantiles by a rounding error.
-        for i in 1..SHARE_COUNT {
-            quantiles[i] = quantiles[i].max(quantiles[i - 1]);
-        }
-        Some(quantiles)
+        Some(in_order(offsets.map(|offset| self.above_floor(center + offset * stretch))))
     }
 
     /// Distances of the quantiles from the median forecast.

@@ -77,8 +77,7 @@ impl IntervalTracker {
     /// Creates tracks for `grid` and for `levels`. Levels outside [`LEVEL_RANGE`] are left out,
     /// because no interval is given for them.
     pub(crate) fn new(grid: &[f64], levels: &[f64], dynamics: &Dynamics) -> Self {
-        // Inserted one by one: the sort of the standard library would be 4 KB of the page's
-        // WebAssembly.
+        // Inserted one by one for the reason of `quantiles::sort`.
         let mut sorted: Vec<f64> = Vec::new();
         for level in grid.iter().chain(levels).copied().filter(|level| LEVEL_RANGE.contains(level)) {
             let at = sorted.partition_point(|other| *other < level);

@@ -11,6 +11,7 @@ use libm::log;
 
 use crate::{Battery, Objective};
 use blended::BlendedQuantiles;
+pub(crate) use blended::sort;
 use tracked::TrackedQuantiles;
 
 /// How the quantiles of the next value are calibrated.

@@ -215,7 +215,8 @@ proptest! {
             }
             let (sum, last) = inside(&|attempt| !attempt.is_source && attempt.peer == 0);
             // An eighth for all tests and an eighth for short tests, each plus less than one test.
-            let most = limit.of(4).plus(last).plus(config.test_cap());
+            let short = Cost { bytes: limit.bytes / 16, ..limit.of(8) };
+            let most = limit.of(8).plus(short).plus(last).plus(config.test_cap());
             prop_assert!(sum.fits(most), "{sum:?} by one peer, of {limit:?}");
         }
     }

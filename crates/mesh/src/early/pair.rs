@@ -1,4 +1,4 @@
-//! What is watched of one peer, and the early test that it wants.
+//! Change detectors of one peer's path, and its pending early test.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub enum WatchedQuantity {
     Goodput,
 }
 
-/// What is watched of one peer.
+/// Change detectors of one peer's path, and its pending early test.
 #[derive(Debug)]
 pub(super) struct PairWatch {
     pub(super) is_peer: bool,
@@ -99,7 +99,7 @@ impl PairWatch {
         self.is_peer && self.takes_trains && self.train_at <= now
     }
 
-    /// Wants a test. If one is already wanted, that one remains.
+    /// Schedules an early test. A test that is already scheduled remains.
     pub(super) fn want(&mut self, now: Duration, reason: EarlyTestReason) {
         let pause = if reason == EarlyTestReason::Goodput { SPACING } else { Duration::ZERO };
         let not_before = now.saturating_add(pause);

@@ -225,8 +225,8 @@ fn a_peer_that_reports_false_changes_leaves_early_tests_for_others() {
         simulation.path("b").rate_bit_s *= factor;
         simulation.run(seconds(180));
     }
-    let liar = simulation.path("b").tests.len();
-    assert!((6..=6 + 12).contains(&liar), "six, and one an hour: {liar}");
+    let tests = simulation.path("b").tests.len();
+    assert!((6..=6 + 12).contains(&tests), "six, and one an hour: {tests}");
     simulation.path("f").rate_bit_s = 10e6;
     simulation.run(seconds(60));
     assert_eq!(forecast(&simulation.paths, "f"), Some(10e6));

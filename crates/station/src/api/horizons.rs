@@ -66,7 +66,7 @@ impl HorizonRequest {
         selection: SeriesSelection,
         level: f64,
     ) -> Result<Response, ApiRefusal> {
-        if self.bytes.is_some() && TRANSFER_LEVEL_MAX < level {
+        if self.bytes.is_some() && level > TRANSFER_LEVEL_MAX {
             return Err(ApiRefusal::bad(format!(
                 "`level`: expected at most {TRANSFER_LEVEL_MAX} with `bytes`, found {level}"
             )));

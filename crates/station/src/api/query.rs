@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use axum::http::{StatusCode, Uri};
-use barograph_engine::Selector;
+use barograph_engine::{Range, Selector};
 use barograph_forecast::{Interval, Name, Quantity, SeriesId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +15,18 @@ use crate::forecast::best::MeshMembers;
 use crate::forecast::series::{SeriesTable, in_order};
 use crate::mesh::snapshot::RENEWED;
 use crate::sync::lock;
+
+/// Number of rows in a page without `limit`: at most a megabyte.
+pub(super) const LIMIT_DEFAULT: usize = 1000;
+
+/// Number of rows in a page, from the parameter `limit`.
+pub(super) fn page_limit(limit: Option<usize>) -> Result<usize, ApiRefusal> {
+    let limit = limit.unwrap_or(LIMIT_DEFAULT);
+    if (1..=Range::LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(ApiRefusal::bad(format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX)))
+}
 
 /// Query of a request without parameters.
 #[derive(Deserialize)]

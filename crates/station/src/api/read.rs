@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::guard::RemoteEnd;
 use super::heavy::{self, ReadSource, SharedResponseKind, run_blocking};
 use super::horizons::HorizonRequest;
-use super::query::{NoParameters, SeriesSelection, forecast_level, query, query_with_lists, selector};
+use super::query::{
+    LIMIT_DEFAULT, NoParameters, SeriesSelection, forecast_level, page_limit, query, query_with_lists,
+    selector,
+};
 use super::series_page::SeriesPage;
 use super::{ApiRefusal, ApiStateExtractor, json, json_text};
 use crate::forecast::series::{LEVELS, level_index};
@@ -141,10 +144,7 @@ pub(super) async fn history(
 ) -> Result<Response, ApiRefusal> {
     let asked: HistoryQuery = query(&uri)?;
     let series = one(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
-    let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
-    if !(1..=Range::LIMIT_MAX).contains(&limit) {
-        return Err(ApiRefusal::bad(format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX)));
-    }
+    let limit = page_limit(asked.limit)?;
     let range = Range {
         from_unix_ns: asked.from_s.map_or(Ok(i64::MIN), |s| nanoseconds("from_s", s))?,
         until_unix_ns: asked.until_s.map_or(Ok(i64::MAX), |s| nanoseconds("until_s", s))?,
@@ -293,9 +293,6 @@ fn nanoseconds(key: &str, seconds: f64) -> Result<i64, ApiRefusal> {
         Err(ApiRefusal::bad(format!("`{key}`: expected a time, found {seconds}")))
     }
 }
-
-/// Default number of records in a page: some hundred kilobytes.
-const LIMIT_DEFAULT: usize = 1000;
 
 /// Period (s) at which a page requests data if it cannot receive a stream: half of the default
 /// period of measurements.

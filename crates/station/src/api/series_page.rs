@@ -9,7 +9,7 @@ use barograph_forecast::{Name, Quantity, SeriesId};
 
 use super::guard::RemoteEnd;
 use super::heavy::{self, ReadSource, Rows, run_blocking};
-use super::query::SeriesSelection;
+use super::query::{SeriesSelection, page_limit};
 use super::{ApiRefusal, ApiState, JSON_HEADERS, json};
 use crate::forecast::series::{SeriesTable, in_order};
 use crate::forecast::series_reader::for_each_state;
@@ -29,11 +29,7 @@ impl SeriesPage {
         if limit.is_none() && after.is_none() {
             return Ok(None);
         }
-        let limit = limit.unwrap_or(LIMIT_DEFAULT);
-        if !(1..=Range::LIMIT_MAX).contains(&limit) {
-            let error = format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX);
-            return Err(ApiRefusal::bad(error));
-        }
+        let limit = page_limit(limit)?;
         let unknown = || ApiRefusal::bad("`after`: expected the `next` of a page");
         let after = after.map(|text| parsed_cursor(text).ok_or_else(unknown)).transpose()?;
         Ok(Some(Self { limit, after }))
@@ -87,9 +83,6 @@ fn parsed_cursor(text: &str) -> Option<SeriesId> {
     let series = SeriesId { source: source.ok()?, target: target.ok()?, quantity };
     parts.next().is_none().then_some(series)
 }
-
-/// Number of series in a page without `limit`: about a megabyte.
-const LIMIT_DEFAULT: usize = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -95,8 +95,6 @@ pub struct SeriesTable {
     /// Number of series with [`HORIZONS_S`], and its maximum.
     with_horizons: usize,
     with_horizons_max: usize,
-    /// Number of series of [`Self::states`] with times of transfers.
-    with_transfers: usize,
     configs: ForecasterConfigs,
     methods: Methods,
 }
@@ -125,7 +123,6 @@ impl SeriesTable {
             late: 0,
             with_horizons: 0,
             with_horizons_max: SERIES_WITH_HORIZONS_MAX,
-            with_transfers: 0,
             configs,
             methods,
         }
@@ -175,9 +172,9 @@ impl SeriesTable {
         // Add a state only for an accepted value: a state without points would be shown as a
         // series.
         let is_goodput = [Quantity::GOODPUT, Quantity::GOODPUT_DOWN].contains(&measurement.series.quantity);
-        let config = if self.with_horizons_max <= self.with_horizons {
+        let config = if self.with_horizons >= self.with_horizons_max {
             &self.configs.next_value_only
-        } else if is_goodput && self.with_transfers < SERIES_WITH_TRANSFERS_MAX {
+        } else if is_goodput && self.count_with_transfers() < SERIES_WITH_TRANSFERS_MAX {
             &self.configs.with_transfers
         } else {
             &self.configs.with_horizons
@@ -185,10 +182,14 @@ impl SeriesTable {
         let mut state = SeriesState::new(measurement, config, &self.methods);
         let Some(point) = state.observe(measurement) else { return ObserveResult::Impossible };
         self.with_horizons += usize::from(state.has_horizons());
-        self.with_transfers += usize::from(state.has_transfers());
         self.states.insert(measurement.series.clone(), state);
         self.quota.add(&measurement.series.source);
         ObserveResult::New(point)
+    }
+
+    /// Number of series with learned times of transfers. Counted only for a new series of goodput.
+    fn count_with_transfers(&self) -> usize {
+        self.states.values().filter(|state| state.has_transfers()).count()
     }
 
     /// Removes all series from and to a station that was removed from the mesh at `at_unix_ns`.
@@ -227,7 +228,6 @@ impl SeriesTable {
         self.states.retain(|series, _| !has_end(&series.source) && !has_end(&series.target));
         self.quota.count_again(self.states.keys().map(|series| &series.source));
         self.with_horizons = self.states.values().filter(|state| state.has_horizons()).count();
-        self.with_transfers = self.states.values().filter(|state| state.has_transfers()).count();
     }
 
     /// Reverts [`SeriesTable::remove_station`]: the station's series are learnt from the beginning.
@@ -306,7 +306,6 @@ impl SeriesTable {
         let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
         if let Some(removed) = self.states.remove(&series) {
             self.with_horizons -= usize::from(removed.has_horizons());
-            self.with_transfers -= usize::from(removed.has_transfers());
         }
         self.quota.take_one(&series.source);
         true

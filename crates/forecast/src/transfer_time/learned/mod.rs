@@ -12,7 +12,7 @@ use libm::{ceil, exp, floor, log, log2};
 use crate::SCORED_MIN_FOR_INTERVAL;
 use crate::gap::GAP;
 use rates::{FadingRates, MeanTimes};
-use rung::{Moment, Rung};
+use rung::{LatestValue, Rung};
 use similar::Scratch;
 
 /// Distribution of the time of a transfer, in logarithms, for amounts of a geometric ladder.
@@ -31,15 +31,13 @@ pub(crate) struct LearnedTimes {
     /// Number of values that were learned.
     count: u64,
     latest_s: Option<f64>,
-    /// Time (s) that the values count for: since the start, without gaps.
-    clock_s: f64,
     scratch: Scratch,
 }
 
 impl LearnedTimes {
     /// Learns that the rate since the value before was `value`. `period_s` is the median time
     /// between values. `means` are forecasts: the next value, and pairs of a number of seconds and
-    /// the mean over them, in ascending order of the seconds.
+    /// the mean over them. A pair that is not above the one before is ignored.
     pub(crate) fn update(
         &mut self,
         value: f64,
@@ -55,9 +53,8 @@ impl LearnedTimes {
             return;
         };
         let Some(period_s) = period_s else { return };
-        // A value does not say what the rate was in a gap before it.
+        // A value does not show the rate in a gap before it.
         let elapsed_s = elapsed_s.min(GAP * period_s);
-        self.clock_s += elapsed_s;
         self.count += 1;
         let before = self.moved;
         self.moved += value.max(0.0) * elapsed_s;
@@ -66,9 +63,9 @@ impl LearnedTimes {
             return;
         }
         self.means.set(period_s, self.rates.floor(), next, means);
-        let moment = Moment {
+        let latest = LatestValue {
             count: self.count,
-            time_s: self.clock_s,
+            time_s: self.rates.age_s(),
             elapsed_s,
             period_s,
             moved_before: before,
@@ -79,12 +76,12 @@ impl LearnedTimes {
         let least = self.adjust_rungs(period_s);
         let mut prior = PRIOR;
         for rung in &mut self.rungs {
-            rung.learn(&moment);
+            rung.learn(&latest);
             if rung.exponent() < least {
-                rung.rest(moment.count);
+                rung.pause(latest.count);
                 continue;
             }
-            rung.forecast(&moment, &self.means, &prior, &mut self.scratch);
+            rung.forecast(&latest, &self.means, &prior, &mut self.scratch);
             prior = rung.raw_ends();
         }
     }
@@ -107,7 +104,7 @@ impl LearnedTimes {
     /// The logarithms of amounts (unit · s), and of the times (s) that the share `share` of their
     /// transfers takes at most, both ascending; empty until one rung is calibrated.
     fn curve(&self, share: f64) -> impl Iterator<Item = (f64, f64)> + '_ {
-        // A lower rung that was added when the rates fell knows less than the next one.
+        // A lower rung that was added when the rates fell has fewer errors than the next one.
         let first = self.rungs.iter().position(|rung| rung.is_known() && ENDED_MIN <= rung.ended());
         let known = self.rungs[first.unwrap_or(self.rungs.len())..].iter().filter(|rung| rung.is_known());
         let mut most = f64::NEG_INFINITY;
@@ -125,22 +122,14 @@ impl LearnedTimes {
     }
 
     /// The largest mean rate that the share `share` of transfers reaches over `seconds`; at 0 s,
-    /// over the next value. `None` until enough transfers have ended.
+    /// over the next value. `None` until enough transfers have ended, and for infinite `seconds`.
     pub(crate) fn rate(&self, seconds: f64, share: f64) -> Option<f64> {
-        let ln_seconds = log(seconds.max(0.0));
-        let mut before: Option<(f64, f64)> = None;
-        for (ln_amount, ln_time) in self.curve(share) {
-            if ln_seconds < ln_time {
-                return Some(exp(match before {
-                    None => ln_amount - ln_time,
-                    Some((amount, time)) => {
-                        between((time, amount), (ln_time, ln_amount), ln_seconds) - ln_seconds
-                    }
-                }));
-            }
-            before = Some((ln_amount, ln_time));
+        let ln_seconds = log(seconds.max(rung::TIME_MIN_S));
+        if !ln_seconds.is_finite() {
+            return None;
         }
-        before.map(|(ln_amount, ln_time)| exp(ln_amount - ln_time))
+        let by_time = self.curve(share).map(|(ln_amount, ln_time)| (ln_time, ln_amount));
+        on_curve(by_time, ln_seconds).map(|ln_amount| exp(ln_amount - ln_seconds))
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -180,15 +169,15 @@ fn between(before: (f64, f64), after: (f64, f64), x: f64) -> f64 {
 // series. All of them may be doubled or halved with little effect.
 
 /// Binary logarithm of the ratio of an amount to the one before it: a factor of four. With a factor
-/// of two, promises were no better.
+/// of two, the pinball loss of the ends was no lower.
 const RUNG_BITS: f64 = 2.0;
 /// Least amount, in typical rates times periods. Within one value, times are proportional to the
 /// amount, unless the rate may be 0: an interruption delays a small amount as much as a large one.
 const LEAST_PERIODS: f64 = 1.0 / 64.0;
 /// Largest amount, in amounts moved so far. Larger transfers would not end for long.
 const AHEAD: f64 = 16.0;
-/// Rungs that are kept above and below the least active one: a billion periods, and rates that were
-/// 256 times lower.
+/// Rungs that are kept above and below the least active one: at least 67 million periods, and rates
+/// that were 256 times lower.
 const RUNGS_UP: i32 = 16;
 const RUNGS_DOWN: i32 = 4;
 /// Amounts below count as this one, so that an exponent is a small number.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use libm::{expm1, fabs, log};
+use libm::{expm1, log};
 
 /// Number of fading means.
 pub(super) const MEMORIES: usize = 8;
@@ -36,10 +36,15 @@ impl FadingRates {
         let ln_rate = log(rate.max(self.floor()));
         if let Some(ln_latest) = self.ln_latest {
             for (change, gain) in self.changes.iter_mut().zip(gains) {
-                *change += gain * (fabs(ln_rate - ln_latest) - *change);
+                *change += gain * ((ln_rate - ln_latest).abs() - *change);
             }
         }
         self.ln_latest = Some(ln_rate);
+    }
+
+    /// Time (s) that the rates count for: since the start, without gaps.
+    pub(super) fn age_s(&self) -> f64 {
+        self.age_s
     }
 
     /// Mean since the start.
@@ -47,7 +52,7 @@ impl FadingRates {
         self.means[MEMORIES - 1]
     }
 
-    /// Mean over a few hundred values.
+    /// Mean over 512 median periods.
     pub(super) fn slow(&self) -> f64 {
         self.means[SLOW].max(self.floor())
     }
@@ -85,8 +90,8 @@ pub(super) struct MeanTimes {
 }
 
 impl MeanTimes {
-    /// `means` are pairs of seconds and of the mean over them, in ascending order of the seconds;
-    /// up to one period, the mean is that of the `next` value.
+    /// `means` are pairs of seconds and of the mean over them; a pair that is not above the one
+    /// before is ignored. Up to one period, the mean is that of the `next` value.
     pub(super) fn set(
         &mut self,
         period_s: f64,
@@ -122,9 +127,9 @@ const MEMORY_PERIODS: [f64; MEMORIES] = [0.5, 2.0, 8.0, 32.0, 128.0, 512.0, 2048
 const MEMORY_STEP_LN: f64 = 2.0 * core::f64::consts::LN_2;
 /// Position of the mean over 512 periods.
 const SLOW: usize = 5;
-/// Share of the average that a rate counts as at least. A mean that is lower says that nothing
-/// moves now, not how long. With 0.05, a rate that fell to a thirtieth was overestimated for 50
-/// values; with 0.01, promises on the open traces were kept a little less often.
+/// Share of the average that a rate counts as at least. A mean that is lower shows that
+/// nothing moves now, not how long. With 0.05, a rate that fell to a thirtieth was overestimated for 50
+/// values; with 0.01, intervals on the open traces had slightly fewer hits.
 const FLOOR_SHARE: f64 = 0.02;
 /// Changes of less than a thousandth are alike.
 const CHANGE_MIN: f64 = 1e-3;

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use libm::{exp, exp2, fabs, floor, log, sqrt};
+use libm::{exp, exp2, floor, log, sqrt};
 
 use super::rates::{MEMORIES, MeanTimes, at_memory};
 use super::similar::{Entry, Features, LEVELS, MEDIAN, Scratch, SimilarErrors};
@@ -10,9 +10,9 @@ use super::similar::{Entry, Features, LEVELS, MEDIAN, Scratch, SimilarErrors};
 /// Number of forecasts that are combined: the fading means, and the forecasts of means.
 const CANDIDATES: usize = MEMORIES + 1;
 
-/// What is known after a value.
+/// State of the series after its newest value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct LatestValue {
     /// Number of the value.
     pub(super) count: u64,
     /// Time since the start (s), without gaps.
@@ -28,7 +28,7 @@ pub(super) struct Moment {
     pub(super) variations: [f64; MEMORIES],
 }
 
-/// Transfers of one amount: those that wait for their end, and what the others taught.
+/// Transfers of one amount: those that wait for their end, and the errors of the others.
 #[derive(Clone, Debug)]
 pub(super) struct Rung {
     exponent: i32,
@@ -118,7 +118,7 @@ impl Rung {
 
     /// Begins no transfer at the value with the number `count`: transfers of this amount take much
     /// less than one value.
-    pub(super) fn rest(&mut self, count: u64) {
+    pub(super) fn pause(&mut self, count: u64) {
         self.is_active = false;
         self.begun_at = count;
         self.kept_at = count;
@@ -141,20 +141,20 @@ impl Rung {
     }
 
     /// Learns from transfers that have ended, or have exceeded an end, with the newest value.
-    pub(super) fn learn(&mut self, moment: &Moment) {
-        while let Some(first) = self.waiting.front().copied().filter(|first| first.goal <= moment.moved) {
+    pub(super) fn learn(&mut self, latest: &LatestValue) {
+        while let Some(first) = self.waiting.front().copied().filter(|first| first.goal <= latest.moved) {
             self.waiting.pop_front();
-            let share = (first.goal - moment.moved_before) / (moment.moved - moment.moved_before);
-            let end_s = moment.time_s - (1.0 - share) * moment.elapsed_s;
-            self.learn_end(&first, (end_s - first.began_s).max(TIME_MIN_S), moment.period_s);
+            let share = (first.goal - latest.moved_before) / (latest.moved - latest.moved_before);
+            let end_s = latest.time_s - (1.0 - share) * latest.elapsed_s;
+            self.learn_end(&first, (end_s - first.began_s).max(TIME_MIN_S), latest.period_s);
         }
         for waiting in &mut self.waiting {
-            let time_s = moment.time_s - waiting.began_s;
+            let time_s = latest.time_s - waiting.began_s;
             if time_s <= 0.0 {
                 continue;
             }
             let error = log(time_s) - waiting.centre;
-            let step = step(waiting.stride, (time_s / moment.period_s).max(1.0));
+            let step = step(waiting.stride, (time_s / latest.period_s).max(1.0));
             for (at, level) in LEVELS.iter().enumerate() {
                 if !waiting.exceeded[at] && f64::from(waiting.ends[at]) <= error {
                     waiting.exceeded[at] = true;
@@ -170,7 +170,7 @@ impl Rung {
         let error = log(time_s) - transfer.centre;
         let fade = exp2(-f64::from(transfer.stride) / (HALF_LIFE_TRANSFERS * steps));
         for (loss, offset) in self.losses.iter_mut().zip(transfer.offsets) {
-            *loss = *loss * fade + fabs(error - f64::from(offset)).min(LOSS_MAX);
+            *loss = *loss * fade + (error - f64::from(offset)).abs().min(LOSS_MAX);
         }
         let step = step(transfer.stride, steps);
         for (at, level) in LEVELS.iter().enumerate().filter(|(at, _)| !transfer.exceeded[*at]) {
@@ -186,39 +186,39 @@ impl Rung {
     /// Forecasts the time of a transfer that begins now, and begins one if it is due.
     pub(super) fn forecast(
         &mut self,
-        moment: &Moment,
+        latest: &LatestValue,
         means: &MeanTimes,
         prior: &[f64; LEVELS.len()],
         scratch: &mut Scratch,
     ) {
         self.is_active = true;
-        let candidates: [f64; CANDIDATES] = core::array::from_fn(|at| match moment.rates.get(at) {
+        let candidates: [f64; CANDIDATES] = core::array::from_fn(|at| match latest.rates.get(at) {
             Some(ln_rate) => self.ln_amount - ln_rate,
             None => means.ln_time(self.ln_amount),
         });
         self.centre = self.combined(&candidates);
-        let steps = (exp(self.centre) / moment.period_s).max(1.0);
+        let steps = (exp(self.centre) / latest.period_s).max(1.0);
         let stride = floor((steps / TRANSFERS).max(1.0));
-        let since = moment.count - self.begun_at;
+        let since = latest.count - self.begun_at;
         let is_first = self.ended == 0 && self.waiting.is_empty();
         if WAITING_MAX <= self.waiting.len() || ((since as f64) < stride && !is_first) {
             return;
         }
         let ln_rate = self.ln_amount - self.centre;
-        let relative = |periods: f64| (ln_rate - at_memory(periods, &moment.rates)) as f32;
-        let variation = at_memory(steps.max(VARIATION_MIN), &moment.variations) as f32;
-        let features = [relative((steps / TRANSFERS).max(0.5)), relative(2.0 * steps), variation];
+        let relative = |periods: f64| (ln_rate - at_memory(periods, &latest.rates)) as f32;
+        let variation = at_memory(steps.max(VARIATION_MIN), &latest.variations) as f32;
+        let features = [relative(steps / TRANSFERS), relative(2.0 * steps), variation];
         self.raw_ends = self.errors.quantiles(&features, prior, scratch);
         self.ends = corrected(&self.raw_ends, &self.shifts);
-        let since_kept = moment.count - self.kept_at;
-        let is_kept = is_first || stride.max(floor(moment.count as f64 / KEPT_SPAN)) <= since_kept as f64;
+        let since_kept = latest.count - self.kept_at;
+        let is_kept = is_first || stride.max(floor(latest.count as f64 / KEPT_SPAN)) <= since_kept as f64;
         if is_kept {
-            self.kept_at = moment.count;
+            self.kept_at = latest.count;
         }
-        self.begun_at = moment.count;
+        self.begun_at = latest.count;
         self.waiting.push_back(Waiting {
-            began_s: moment.time_s,
-            goal: moment.moved + self.amount,
+            began_s: latest.time_s,
+            goal: latest.moved + self.amount,
             centre: self.centre,
             offsets: candidates.map(|candidate| (candidate - self.centre) as f32),
             features,
@@ -249,7 +249,7 @@ impl Rung {
     }
 }
 
-/// The exponent of the weights is 8: with 4 and 16, promises were no better.
+/// The exponent of the weights is 8: with 4 and 16, the pinball loss of the ends was no lower.
 fn eighth_power(number: f64) -> f64 {
     let squared = number * number;
     let fourth = squared * squared;
@@ -260,7 +260,7 @@ fn eighth_power(number: f64) -> f64 {
 fn corrected(raw: &[f64; LEVELS.len()], shifts: &[f64; LEVELS.len()]) -> [f64; LEVELS.len()] {
     let mut most = f64::NEG_INFINITY;
     core::array::from_fn(|at| {
-        let distance = fabs(raw[at] - raw[MEDIAN]).max(DISTANCE_MIN);
+        let distance = (raw[at] - raw[MEDIAN]).abs().max(DISTANCE_MIN);
         most = (raw[at] + shifts[at] * distance).max(most);
         most
     })
@@ -280,8 +280,8 @@ const TRANSFERS: f64 = 8.0;
 const WAITING_MAX: usize = 32;
 /// Values over which the kept errors spread before they are kept more rarely.
 const KEPT_SPAN: f64 = 500.0;
-/// Half-life of the candidates' errors, in transfers. With 300, promises on the open traces were no
-/// better, and a rate that fell to a tenth was noticed 20 values later instead of four.
+/// Half-life of the candidates' errors, in transfers. With 300, ends on the open traces were no
+/// better, and a rate that fell to a tenth was detected 20 values later instead of four.
 const HALF_LIFE_TRANSFERS: f64 = 20.0;
 /// Bounds of the errors of a candidate: a factor of 150, and that of rounding.
 const LOSS_MAX: f64 = 5.0;
@@ -291,10 +291,10 @@ const START: [usize; 2] = [3, MEMORIES - 1];
 /// Least memory of the size of changes, in periods.
 const VARIATION_MIN: f64 = 8.0;
 /// Shortest time of a transfer (s): the resolution of clocks.
-const TIME_MIN_S: f64 = 1e-9;
+pub(super) const TIME_MIN_S: f64 = 1e-9;
 /// Least distance of an end from the median in its corrections: 1 % of the time.
 const DISTANCE_MIN: f64 = 0.01;
-/// Steps of the corrections, as in the intervals of horizons.
+/// Steps of the corrections: the formula of `HorizonIntervals::new`, with smaller steps.
 const STEP: f64 = 0.05;
 const STEP_LENGTH_MAX: f64 = 30.0;
 const STABLE_STEP: f64 = 0.5;

@@ -266,7 +266,7 @@ impl ForecastContext {
         }
     }
 
-    /// The least goodput (bit/s) that says something about now: an old one says less.
+    /// Least of the kept goodputs (bit/s), lowered with the age of the newest value.
     fn least_bit_s(&self, state: &SeriesState, age: Age) -> Option<f64> {
         state.least_value().map(|least| least / guessed_factor(age))
     }

@@ -57,7 +57,7 @@ impl EarlyPlan {
     /// after the value seen before.
     fn observe(&mut self, bulk: &Bulk, peers: &BTreeMap<Name, Target>) {
         self.seen.retain(|series, _| peers.contains_key(&series.target));
-        let series_of_peer = |peer: &Name| WATCHED.map(|quantity| bulk.series_of(peer, quantity));
+        let series_of_peer = |peer: &Name| WATCHED.map(|(quantity, _)| bulk.series_of(peer, quantity));
         let series: Vec<SeriesId> = peers.keys().flat_map(series_of_peer).collect();
         let (tests, seen, now) = (&mut self.tests, &mut self.seen, bulk.now());
         for_each_state(&bulk.series_table, &series, |series, state| {
@@ -129,12 +129,15 @@ fn new_value(
 }
 
 fn watched(quantity: &Quantity) -> Option<WatchedQuantity> {
-    let kinds = [WatchedQuantity::Rtt, WatchedQuantity::Loss, WatchedQuantity::Goodput];
-    WATCHED.into_iter().zip(kinds).find(|(known, _)| known == quantity).map(|(_, kind)| kind)
+    WATCHED.into_iter().find(|(known, _)| known == quantity).map(|(_, kind)| kind)
 }
 
-/// Quantities that can bring a test forward, in the order of the kinds in [`watched`].
-const WATCHED: [Quantity; 3] = [Quantity::RTT, Quantity::LOSS, Quantity::GOODPUT];
+/// Quantities that can bring a test forward.
+const WATCHED: [(Quantity, WatchedQuantity); 3] = [
+    (Quantity::RTT, WatchedQuantity::Rtt),
+    (Quantity::LOSS, WatchedQuantity::Loss),
+    (Quantity::GOODPUT, WatchedQuantity::Goodput),
+];
 
 #[cfg(test)]
 mod tests {

@@ -38,8 +38,14 @@ pub(super) struct TestParameters {
     pub(super) is_audit: bool,
     /// Whether the test may run for the longest time that the budget permits.
     pub(super) has_full_length: bool,
-    /// Whether the test also may not end early, so that its result calibrates early estimates.
-    pub(super) calibrates: bool,
+}
+
+impl TestParameters {
+    /// Whether the result calibrates early estimates: the test has its full length, and may not end
+    /// early.
+    fn calibrates(&self) -> bool {
+        self.early.is_none() && self.has_full_length
+    }
 }
 
 impl PathHistory {
@@ -128,7 +134,7 @@ impl PathHistory {
                 checkpoints.any(|(rounds, rate)| *rounds >= WHOLE_ROUNDS && rate.is_some())
             }
         };
-        if is_whole && parameters.calibrates {
+        if is_whole && parameters.calibrates() {
             self.calibration.add_full(&streamed.partials, streamed.rate_bit_s());
         } else if is_whole && streamed.estimate_rejected {
             // The ratios are those of the full length, so a shorter test teaches none.
@@ -162,7 +168,6 @@ impl PathHistory {
             early,
             is_audit,
             has_full_length,
-            calibrates: early.is_none() && has_full_length,
         }
     }
 }
@@ -187,15 +192,7 @@ fn first(budget: &BudgetConfig) -> TestParameters {
     let length = FIRST.min(budget.test_max);
     let bytes_max = first_bytes(budget);
     let expected = Cost { duration: length, bytes: bytes_max };
-    TestParameters {
-        length,
-        bytes_max,
-        expected,
-        early: None,
-        is_audit: false,
-        has_full_length: false,
-        calibrates: false,
-    }
+    TestParameters { length, bytes_max, expected, early: None, is_audit: false, has_full_length: false }
 }
 
 fn first_bytes(budget: &BudgetConfig) -> u64 {
@@ -208,8 +205,7 @@ fn first_bytes(budget: &BudgetConfig) -> u64 {
 /// four as target uses 16 s.
 const FIRST: Duration = Duration::from_secs(2);
 /// Shortest test that a change brought forward. The forecast follows a change after about three
-/// tests, which then take 3 s of the 4.5 s an hour that a peer grants. A queue that is full delays
-/// each round by up to some tenths of a second.
+/// tests, which then take 3 s of the 4.5 s an hour that a peer grants.
 const EARLY_TEST_MIN: Duration = Duration::from_secs(1);
 /// Number of round trips by which such a test is longer, up to the length of a first test: slow
 /// start takes eight rounds to 1 Gbit/s at 20 ms, and its end is seen three rounds later.
@@ -268,7 +264,7 @@ mod tests {
         let mut path = known(5e9);
         path.guard = Some(ForecastInterval { lower_bit_s: 4e9, upper_bit_s: 6e9 });
         let full = path.scheduled(TestKind::Settled, true, &budget);
-        assert!(full.calibrates && full.bytes_max == budget.test_cap().bytes, "{full:?}");
+        assert!(full.calibrates() && full.bytes_max == budget.test_cap().bytes, "{full:?}");
         let mut short = path;
         for _ in 0..2 * Calibration::TESTS_MIN {
             short.learn(&full, &streamed(5e9, StreamEnd::Bytes, 5));
@@ -278,7 +274,7 @@ mod tests {
             path.learn(&full, &streamed(5e9, StreamEnd::Bytes, 6));
         }
         let early = path.scheduled(TestKind::Settled, true, &budget);
-        assert!(early.early.is_some() && !early.calibrates);
+        assert!(early.early.is_some() && !early.calibrates());
         let before = path.calibration;
         path.learn(&early, &streamed(2e9, StreamEnd::Bytes, 7));
         assert_eq!(path.calibration, before, "the test could end early, and no estimate was rejected");
@@ -328,11 +324,11 @@ mod tests {
         let budget = BudgetConfig::default();
         let first = PathHistory::default().scheduled(TestKind::Full, true, &budget);
         assert_eq!((first.length, first.bytes_max), (FIRST, 50_000_000));
-        assert!(!first.calibrates, "it says nothing of full tests");
+        assert!(!first.calibrates(), "it says nothing of full tests");
         let full = known(100e6).scheduled(TestKind::Settled, true, &budget);
         assert_eq!((full.length, full.bytes_max), (budget.test_max, 125_000_000));
         assert_eq!(full.expected, Cost { duration: budget.test_max, bytes: 62_500_000 });
-        assert!(full.calibrates && full.early.is_none(), "nothing is calibrated yet");
+        assert!(full.calibrates() && full.early.is_none(), "nothing is calibrated yet");
         let fast = known(100e9).scheduled(TestKind::Settled, true, &budget);
         assert_eq!(fast.bytes_max, budget.test_cap().bytes);
     }
@@ -348,7 +344,7 @@ mod tests {
         }
         let test = known(100e6).brought_forward(None, true, &budget);
         assert_eq!(test.expected, Cost { duration: Duration::from_secs(1), bytes: 12_500_000 });
-        assert!(!test.calibrates && test.bytes_max == 50_000_000, "a rate that rose to 400 Mbit/s is seen");
+        assert!(!test.calibrates() && test.bytes_max == 50_000_000, "a rate that rose to 400 Mbit/s is seen");
         let first = PathHistory::default().brought_forward(None, true, &budget);
         assert_eq!(first, PathHistory::default().scheduled(TestKind::Full, true, &budget));
         let short = BudgetConfig { test_max: Duration::from_millis(500), ..budget };
@@ -403,10 +399,10 @@ mod tests {
         }
         path.settled_in = Some(Duration::from_millis(600));
         let early = path.scheduled(TestKind::Settled, true, &budget);
-        assert!(early.early.is_some() && !early.calibrates);
+        assert!(early.early.is_some() && !early.calibrates());
         assert_eq!(early.expected.duration, Duration::from_millis(600));
         let audit = path.scheduled(TestKind::Full, true, &budget);
-        assert!(audit.early.is_none() && audit.is_audit && audit.calibrates);
+        assert!(audit.early.is_none() && audit.is_audit && audit.calibrates());
         let never = path.scheduled(TestKind::Settled, false, &budget);
         assert!(never.early.is_none() && !never.is_audit);
         let asked = path.on_demand(Some(Duration::from_secs(60)), true, &budget);
