@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::http::get;
+use crate::machine::now_s;
 use crate::nats::{Cluster, program};
 use crate::output::Output;
 use crate::stats::sorted;

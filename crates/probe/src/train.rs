@@ -1,7 +1,8 @@
 //! Packet trains: some packets sent at once show the rate of the slowest link of a path
 //! (docs/spec/probe.md §2.4). Pure.
 //!
-//! A train is cheap, but shows only the capacity for a short burst, not the goodput of a transfer. So its rate is compared only with the rates of other trains.
+//! A train is cheap, but shows only the capacity for a short burst, not the goodput of a transfer.
+//! So its rate is compared only with the rates of other trains.
 
 use std::time::Duration;
 

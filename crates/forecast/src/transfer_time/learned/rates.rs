@@ -127,8 +127,8 @@ const MEMORY_PERIODS: [f64; MEMORIES] = [0.5, 2.0, 8.0, 32.0, 128.0, 512.0, 2048
 const MEMORY_STEP_LN: f64 = 2.0 * core::f64::consts::LN_2;
 /// Position of the mean over 512 periods.
 const SLOW: usize = 5;
-/// Share of the average that a rate counts as at least. A mean that is lower shows that
-/// nothing moves now, not how long. With 0.05, a rate that fell to a thirtieth was overestimated for 50
+/// Share of the average that a rate counts as at least. A mean that is lower shows that nothing
+/// moves now, not how long. With 0.05, a rate that fell to a thirtieth was overestimated for 50
 /// values; with 0.01, intervals on the open traces had slightly fewer hits.
 const FLOOR_SHARE: f64 = 0.02;
 /// Changes of less than a thousandth are alike.
