@@ -7,7 +7,7 @@ mod room;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use rustix::process::geteuid;
 use super::jail::Jail;
 use super::lru::LruCache;
 use super::manifest::ENTRIES_MAX;
+use super::system::UnlockOnDrop;
 use super::{
     EntryKind, FileError, GROUP_BYTES, HashNode, Journal, JournalRecord, JournalState, Manifest,
     RESERVED_PREFIX, Tree, journal, system,
@@ -92,7 +93,7 @@ impl Default for DestinationConfig {
 #[derive(Debug)]
 pub struct Destination {
     pub(super) jail: Jail,
-    pub(super) partial: OwnedFd,
+    pub(super) partial: UnlockOnDrop,
     pub(super) path: PathBuf,
     pub(super) name: String,
     pub(super) manifest: Arc<Manifest>,
@@ -114,7 +115,7 @@ pub struct Destination {
     group: Vec<u8>,
     journal: Journal,
     /// Lock file, locked as long as this value lives; see [`lock`].
-    _lock: Option<OwnedFd>,
+    _lock: Option<UnlockOnDrop>,
     pub(super) renaming: Option<Vec<u64>>,
     is_failed: bool,
 }
@@ -144,7 +145,7 @@ impl Destination {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let partial = match openat(jail.root(), &name, flags, Mode::empty()) {
             Err(error) if system::is_no_directory(error) => return Err(FileError::NotOwnDirectory(path)),
-            other => other.map_err(io("opened"))?,
+            other => UnlockOnDrop(other.map_err(io("opened"))?),
         };
         let stat = fstat(&partial).map_err(io("opened"))?;
         if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
@@ -202,6 +203,14 @@ impl Destination {
             }
         }
         Ok(destination)
+    }
+
+    /// Copies of the locked descriptors, as a child process has them until it starts its program.
+    #[cfg(test)]
+    pub(super) fn copies_of_locks(&self) -> Vec<std::os::fd::OwnedFd> {
+        let Self { partial, _lock: lock, .. } = self;
+        let locks = std::iter::once(partial).chain(lock);
+        locks.map(|lock| rustix::io::dup(lock).expect("the descriptor is open")).collect()
     }
 
     /// Ranges that were written, durable or not.
@@ -343,7 +352,7 @@ impl Destination {
 
 /// Whether an existing directory belongs to an unfinished transfer: it contains a journal, or only
 /// the files that are created before the journal.
-fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
+fn is_ours(partial: &UnlockOnDrop) -> Result<bool, Errno> {
     match statat(partial, journal::NAME, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => return Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile),
         Err(Errno::NOENT) => {}
@@ -366,10 +375,10 @@ fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
 /// The lock of the directory itself excludes only processes of this host, because an NFS client
 /// does not send locks of directories to the server. An NFS client does send locks of files that
 /// are open for writing (flock(2), NOTES; nfs_flock in Linux).
-fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
+fn lock(partial: &UnlockOnDrop, path: &Path) -> Result<Option<UnlockOnDrop>, FileError> {
     let io = |error: Errno| FileError::io(path.join(LOCK_NAME), "locked", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(partial, LOCK_NAME, flags, Mode::from_raw_mode(0o600)).map_err(io)?;
+    let file = UnlockOnDrop(openat(partial, LOCK_NAME, flags, Mode::from_raw_mode(0o600)).map_err(io)?);
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path.into())),

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 #[cfg(not(target_os = "linux"))]
 use rustix::fs::FileType;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, chmodat, fstat, statat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Stat, chmodat, flock, fstat, statat};
 #[cfg(target_os = "linux")]
 use rustix::fs::{CWD, openat};
 use rustix::io::Errno;
@@ -29,6 +29,27 @@ pub(super) fn is_no_directory(error: Errno) -> bool {
 pub(super) fn has_no_locks(error: Errno) -> bool {
     // NOTSUP and OPNOTSUPP are equal on Linux, and differ on other systems.
     [Errno::NOLCK, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error)
+}
+
+/// A descriptor that unlocks its file when it is dropped.
+///
+/// A child process has copies of all descriptors until it starts its program, and keeps the lock
+/// with them. Closing the descriptor would not release the lock before then, so the next session
+/// would be refused. Unlocking releases the lock of all copies (flock(2)).
+#[derive(Debug)]
+pub(super) struct UnlockOnDrop(pub(super) OwnedFd);
+
+impl AsFd for UnlockOnDrop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for UnlockOnDrop {
+    fn drop(&mut self) {
+        // On a file system without locks this fails, and nothing has to be released.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// Makes durable a file's data, and the metadata that is needed to read the data.
@@ -113,7 +134,7 @@ pub(super) fn rename_unless_there(
 }
 
 /// Whether the name of an opened directory was removed, or belongs to a different directory.
-pub(super) fn is_gone(directory: &OwnedFd, above: impl AsFd, name: &str) -> Result<bool, Errno> {
+pub(super) fn is_gone(directory: impl AsFd, above: impl AsFd, name: &str) -> Result<bool, Errno> {
     let own = fstat(directory)?;
     match statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(there) => Ok((device(&there), inode(&there)) != (device(&own), inode(&own))),

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::super::journal_state::ITEMS_MAX;
+use super::super::system::UnlockOnDrop;
 use super::super::walk::FileState;
 use super::super::{
     EntryKind, FileError, HashNode, Journal, JournalRecord, JournalState, TransferId, journal, system,
@@ -31,7 +32,7 @@ pub(super) struct HashCache {
     root: OwnedFd,
     name: String,
     shown: PathBuf,
-    directory: OwnedFd,
+    directory: UnlockOnDrop,
     journal: Journal,
     /// Nodes that are not in the journal yet.
     nodes: Vec<HashNode>,
@@ -126,7 +127,7 @@ impl Source {
         }
         let own = match openat(&root, &name, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Err(error) if system::is_no_directory(error) => return Err(FileError::NotOwnDirectory(shown)),
-            other => other.map_err(io("opened"))?,
+            other => UnlockOnDrop(other.map_err(io("opened"))?),
         };
         let stat = fstat(&own).map_err(io("opened"))?;
         if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {

@@ -208,6 +208,17 @@ fn files_get_their_names_after_a_kill_at_any_step() {
 }
 
 #[test]
+fn a_session_ends_its_locks_although_a_child_process_has_copies_of_the_descriptors() {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"f", 3, 0o644)]).unwrap();
+    let first = destination(root.path(), &manifest).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Busy(_))));
+    let _copies = first.copies_of_locks();
+    drop(first);
+    destination(root.path(), &manifest).unwrap();
+}
+
+#[test]
 fn missing_or_truncated_partial_files_are_received_again() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     for name in ["a", "b", "c"] {
