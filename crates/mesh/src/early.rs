@@ -120,7 +120,7 @@ impl EarlyTests {
         }
         let Self { pairs, rng, .. } = self;
         for (peer, takes_trains) in peers {
-            let spread = train_period(pairs.len() + 1);
+            let spread = learning_period(train_period(pairs.len() + 1));
             let pair = pairs
                 .entry(peer.into())
                 .or_insert_with(|| PairWatch::new(now, now.saturating_add(spread.mul_f64(rng.uniform()))));
@@ -172,8 +172,11 @@ impl EarlyTests {
         };
         pair.trains_lost = 0;
         let rest = Duration::from_secs_f64((TRAIN_BITS / (TRAIN_PART * rate)).min(REST_MAX_S));
-        pair.train_at = pair.train_at.max(now.saturating_add(rest));
-        match pair.trains.push(rate) {
+        let change = pair.trains.push(rate);
+        let usual =
+            if pair.trains.is_known() { pair.train_at } else { now.saturating_add(learning_period(period)) };
+        pair.train_at = usual.max(now.saturating_add(rest));
+        match change {
             TrainChange::None => {}
             TrainChange::Suspected => pair.train_at = now.saturating_add(CONFIRM_AFTER),
             TrainChange::Confirmed => pair.want(now, EarlyTestReason::Train),
@@ -252,6 +255,11 @@ fn train_period(peers: usize) -> Duration {
     TRAIN_PERIOD.max(TRAIN_SHARE.saturating_mul(u32::try_from(peers).unwrap_or(u32::MAX)))
 }
 
+/// Time between the first trains to a peer, at a usual time of `period`.
+fn learning_period(period: Duration) -> Duration {
+    CONFIRM_AFTER.max(period / LEARNING_PART)
+}
+
 /// Most that early tests can save: half an hour's budget. With 36 s an hour these are 18 s. If the
 /// host's own access slows down, all paths change at once: three tests of 1 s to each of five peers
 /// take 15 s.
@@ -281,6 +289,10 @@ const TRAIN_PART: f64 = 0.01;
 
 /// Longest time (s) between two trains because of their part of the rate, as for lost trains.
 const REST_MAX_S: f64 = TRAIN_BACK_OFF_MAX.as_secs() as f64;
+
+/// The first trains to a peer come in this part of the usual period, so that a station notices a
+/// change soon after its start: after half a minute with up to five peers.
+const LEARNING_PART: u32 = 4;
 
 /// Time from a train that shows a change to the train that confirms it. A queue of other traffic
 /// that lasts longer than 5 s is a change.

@@ -91,8 +91,8 @@ const FIVE: [&str; 5] = ["b", "c", "d", "e", "f"];
 
 #[test]
 fn the_forecast_follows_a_fall_to_a_tenth_within_a_minute_with_five_peers() {
-    // At each phase of the trains.
-    for after_s in 300..325 {
+    // At each phase of the trains, soon after the start and later.
+    for after_s in (30..55).chain(300..325) {
         let mut simulation = Simulation::new(&FIVE);
         simulation.run(seconds(after_s));
         assert_eq!(simulation.spent, Cost::default(), "nothing has changed");

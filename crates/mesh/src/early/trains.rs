@@ -56,10 +56,15 @@ impl TrainHistory {
         }
     }
 
+    /// Whether enough trains are known to see a change.
+    pub(super) fn is_known(&self) -> bool {
+        TRAINS_MIN <= self.rates.len()
+    }
+
     /// On which side of the range of earlier trains the rate is. The range goes from the second
     /// lowest to the second highest rate, so one outlier does not hide a change.
     fn direction(&self, rate: f64) -> Option<Direction> {
-        if self.rates.len() < TRAINS_MIN {
+        if !self.is_known() {
             return None;
         }
         let mut sorted: Vec<f64> = self.rates.iter().copied().collect();
