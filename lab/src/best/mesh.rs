@@ -166,8 +166,8 @@ const ASKER_API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOC
 /// File of a station's state that logs what tests have cost.
 const BUDGET: &str = "budget.json";
 
-/// Length of a test of the warm-up: the first test of a path has it, too.
-pub(super) const TEST_S: f64 = 2.0;
+/// Length of a test of the warm-up: that of a station by default (`mesh.bulk_seconds`).
+pub(super) const TEST_S: f64 = 5.0;
 
 /// Hosts test each other at the same time, for at most two seconds each.
 const TEST_WITHIN: Duration = Duration::from_secs(60);
