@@ -173,7 +173,7 @@ impl Study<'_> {
         for _ in 0..TESTS_BEFORE {
             match self.forecast_s(&link.name)? {
                 Some(forecast_s) if fall::is_near(forecast_s, expected_s(link)) => return Ok(forecast_s),
-                // A host whose budget is used up declines: its forecast stays.
+                // A host declines if its budget is used up, and its forecast stays.
                 _ if self.mesh.test(&link.name).is_err() => break,
                 _ => {}
             }
