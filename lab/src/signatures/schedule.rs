@@ -35,7 +35,7 @@ fn stride(kinds: &[Kind]) -> u64 {
 /// have groups of their own.
 pub(crate) fn groups(slots: &[Slot], at_once: usize, alone: &BTreeSet<Kind>) -> Vec<Vec<Slot>> {
     let needs = |slot: &Slot| if alone.contains(&slot.kind) { Need::All } else { slot.kind.need() };
-    let of = |need| slots.iter().copied().filter(move |slot| needs(slot) == need);
+    let of = |need: Need| slots.iter().copied().filter(move |slot| needs(slot) == need);
     let mut little = of(Need::Little);
     let beside = |slot: Slot| -> Vec<Slot> {
         std::iter::once(slot).chain(little.by_ref().take(at_once.max(1) - 1)).collect()
