@@ -14,11 +14,7 @@ use barograph_sim::report_skipped;
 #[test]
 fn the_kernel_drop_counter_gives_the_label_of_each_run() {
     let folder = tempfile::tempdir().unwrap();
-    let mut lab = Command::new("timeout");
-    lab.args(["60", env!("CARGO_BIN_EXE_lab"), "signatures", "--kinds", "random,preempt", "--runs", "1"]);
-    let done = lab.args(["--seconds", "2", "--seed", "3", "--out"]).arg(folder.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
+    let said = make(folder.path());
     if let Some(line) = said.lines().find(|line| line.contains("SKIPPED: ")) {
         report_skipped(line.trim_start_matches("SKIPPED: "));
         return;
@@ -49,6 +45,23 @@ fn the_kernel_drop_counter_gives_the_label_of_each_run() {
     let (net, cpu) = (bursts(&rows("net")), bursts(&rows("cpu")));
     assert!(net < 1.5 && cpu > 3.0, "{net} and {cpu} packets in a row");
     assert_eq!(rows("hyb").lines().count(), 1, "there is no hybrid");
+
+    // The same command finds the set complete, and a set without its tables writes them again.
+    let before = text(&folder.path().join("runs.txt.gz"));
+    std::fs::remove_file(folder.path().join("runs.txt.gz")).unwrap();
+    let said = make(folder.path());
+    assert!(said.contains("the set has 2 runs"), "{said}");
+    assert_eq!(text(&folder.path().join("runs.txt.gz")), before);
+}
+
+/// Makes a run of each of two kinds, and returns what the program reported.
+fn make(folder: &Path) -> String {
+    let mut lab = Command::new("timeout");
+    lab.args(["60", env!("CARGO_BIN_EXE_lab"), "signatures", "--kinds", "random,preempt", "--runs", "1"]);
+    let done = lab.args(["--seconds", "2", "--seed", "3", "--out"]).arg(folder).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}");
+    said
 }
 
 fn numbers(gap: &str) -> [u64; 3] {

@@ -1,19 +1,8 @@
-//! Converts the arrivals of a run to gaps, windows, labels and rows (pure), and writes them to
-//! files.
+//! Converts the arrivals of a run to gaps, windows, labels and rows; pure.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write;
-use std::path::Path;
 
-use anyhow::Context as _;
-use barograph_loss::{Meter, Signature};
-use flate2::Compression;
-use flate2::write::GzEncoder;
-
-use super::LENGTHS;
-use super::plan::Design;
-use super::tally::Tally;
+use barograph_loss::{Meter, Metrics, Signature};
 
 /// A packet that the receiver read, in the order of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,7 +80,7 @@ impl Trace {
         trace
     }
 
-    /// All gaps as `ok_since_previous:lost:kernel_drops`.
+    /// All gaps as `ok_since_previous:lost:kernel_drops`, for readers of the runs.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for Gap { received, lost, drops, .. } in &self.gaps {
@@ -186,6 +175,11 @@ impl Window {
         sum / (self.lost().max(1)) as f64
     }
 
+    /// Metrics of the window, which is `length` packets long.
+    pub(crate) fn metrics(&self, length: u32, meter: &mut Meter) -> anyhow::Result<Metrics> {
+        Ok(meter.measure(&Signature::from_runs(length, self.runs())?))
+    }
+
     fn runs(&self) -> impl Iterator<Item = u32> + '_ {
         // A window is not longer than a `u32` counts.
         self.gaps.iter().flat_map(|gap| [gap.received as u32, gap.lost as u32])
@@ -200,104 +194,29 @@ pub(crate) struct About<'a> {
     pub(crate) receive_buffer: usize,
 }
 
-/// A line of a window file, and the metrics of the window.
-pub(crate) fn row(
-    window: &Window,
-    length: u32,
-    about: &About<'_>,
-    meter: &mut Meter,
-) -> anyhow::Result<(String, barograph_loss::Metrics)> {
-    let metrics = meter.measure(&Signature::from_runs(length, window.runs())?);
+/// A line of a window file.
+pub(crate) fn row(window: &Window, about: &About<'_>, metrics: &Metrics) -> String {
     let About { run, kind, burst, pps, receive_buffer } = about;
     let (label, number, lost) = (window.label().as_str(), window.number, metrics.lost);
     let delay_us = window.mean(|gap| gap.delay_us);
     let sojourn_us = window.mean(|gap| gap.sojourn_us.into());
     let share = window.drops() as f64 / f64::from(lost.max(1));
     let runs: Vec<String> = window.runs().map(|run| run.to_string()).collect();
-    let line = format!(
+    format!(
         "{label}\t{run}\t{number}\t{kind}\t{burst}\t{pps}\t{receive_buffer}\t{lost}\t{:.6}\t{}\t{:.4}\t{:.4}\t{delay_us:.0}\t\
          {sojourn_us:.0}\t{share:.4}\t{}",
-        f64::from(lost) / f64::from(length),
+        f64::from(lost) / f64::from(metrics.packets),
         metrics.na17,
         metrics.complexity,
         metrics.success_proportion,
         runs.join(","),
-    );
-    Ok((line, metrics))
+    )
 }
 
 pub(crate) const WINDOW_HEADER: &str = "# label\trun\twindow\tkind\tbatch\tpps\trcvbuf\tlost\tloss_rate\tNa17\tC1\tsp\towd_before_loss_us\t\
      sojourn_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)";
 
 pub(crate) const RUN_HEADER: &str = "# run\tclass\tkind\tpackets\tlost\tgaps\tconfig_json\tgaps: ok_since_previous:lost:kernel_drops(SO_RXQ_OVFL delta)";
-
-/// Files that runs are added to. Each run is flushed, so that an interrupted set has all runs
-/// before it.
-pub(crate) struct Files {
-    runs: GzEncoder<File>,
-    windows: Vec<Vec<GzEncoder<File>>>,
-    meter: Meter,
-    count: u32,
-}
-
-impl Files {
-    pub(crate) fn create(folder: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let create = |name: &str, header: &str| -> anyhow::Result<GzEncoder<File>> {
-            let path = folder.join(name);
-            let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-            let mut file = GzEncoder::new(file, Compression::default());
-            writeln!(file, "{header}")?;
-            Ok(file)
-        };
-        let of = |length: u32| {
-            Label::ALL
-                .iter()
-                .map(move |label| (format!("w{length}_{}.txt.gz", label.as_str()), WINDOW_HEADER))
-        };
-        let windows = LENGTHS
-            .iter()
-            .map(|length| of(*length).map(|(name, header)| create(&name, header)).collect())
-            .collect::<anyhow::Result<_>>()?;
-        Ok(Self { runs: create("runs.txt.gz", RUN_HEADER)?, windows, meter: Meter::new(), count: 0 })
-    }
-
-    pub(crate) fn add(&mut self, design: &Design, trace: &Trace, tally: &mut Tally) -> anyhow::Result<()> {
-        let run = format!("r{:04}", self.count);
-        self.count += 1;
-        let (class, kind, config) = (design.kind.class().as_str(), design.kind.to_string(), design.config());
-        let Trace { packets, lost, gaps, contradictions } = trace;
-        let gap_count = gaps.len();
-        writeln!(
-            self.runs,
-            "{run}\t{class}\t{kind}\t{packets}\t{lost}\t{gap_count}\t{config}\t{}",
-            trace.text()
-        )?;
-        self.runs.flush()?;
-        tally.record_run(design.kind, *contradictions);
-        let Design { burst, pps, receive_buffer, .. } = *design;
-        let about = About { run: &run, kind: &kind, burst, pps, receive_buffer };
-        for (length, files) in LENGTHS.into_iter().zip(&mut self.windows) {
-            for window in trace.windows(length) {
-                let (line, metrics) = row(&window, length, &about, &mut self.meter)?;
-                writeln!(files[window.label() as usize], "{line}")?;
-                tally.record_window(design.kind, length, &window, &metrics);
-            }
-            for file in files {
-                file.flush()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the remaining data and the ends of the files.
-    pub(crate) fn finish(self) -> anyhow::Result<()> {
-        for file in self.windows.into_iter().flatten().chain([self.runs]) {
-            file.finish()?.sync_all()?;
-        }
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -366,7 +285,9 @@ mod tests {
         let about = About { run: "r0003", kind: "quota", burst: 1, pps: 80_000, receive_buffer: 425_984 };
         let gaps =
             vec![Gap { delay_us: 10, sojourn_us: 4, ..gap(50, 3, 3) }, Gap { delay_us: 30, ..gap(20, 1, 1) }];
-        let (line, metrics) = row(&Window { number: 7, gaps }, 100, &about, &mut Meter::new()).unwrap();
+        let window = Window { number: 7, gaps };
+        let metrics = window.metrics(100, &mut Meter::new()).unwrap();
+        let line = row(&window, &about, &metrics);
         assert_eq!(line.split('\t').count(), WINDOW_HEADER.split('\t').count());
         // Two losses follow a loss; 15 is (3·10 + 1·30) ÷ 4.
         let expected = format!(

@@ -1,4 +1,4 @@
-//! Makes one run: hosts, a path, a transfer, and its disturbances.
+//! Makes runs: hosts, paths, transfers, and their disturbances.
 
 use std::net::UdpSocket;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use super::cut::Trace;
 use super::host::{Cpus, Load, draw, pin, request_realtime};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
-use super::sender::send;
+use super::sender::{Lane, send};
 use crate::emulation::invalid_reason;
 use crate::iperf;
 use crate::jobs::{Task, sleep};
@@ -28,55 +28,97 @@ pub(crate) enum Made {
     Stopped,
 }
 
-/// Makes the run; this takes its time and some seconds more.
-///
-/// # Errors
-/// This machine cannot do something, or a part failed. Nothing is left behind.
-pub(crate) fn make(design: &Design, cpus: Cpus, stop: &CancellationToken) -> anyhow::Result<Made> {
-    let network = Network::new(link(design))?;
-    let receiver = Receiver::start(&network, design, cpus)?;
-    let sink = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
-    let connected = |to| -> anyhow::Result<UdpSocket> {
-        let socket = network.a.run(|| UdpSocket::bind((network.a.v4(), 0)))??;
-        socket2::SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
-        socket.connect(to)?;
-        Ok(socket)
+/// Makes runs at the same time, in networks of their own. This takes as long as the longest run,
+/// and some seconds more. A run fails if this machine cannot do something, or a part failed.
+/// Nothing is left behind.
+pub(crate) fn make(designs: &[Design], cpus: Cpus, stop: &CancellationToken) -> Vec<anyhow::Result<Made>> {
+    let runs: Vec<anyhow::Result<Run<'_>>> = designs.iter().map(|design| Run::start(design, cpus)).collect();
+    let lanes: Vec<Lane<'_>> = runs.iter().flatten().map(Run::lane).collect();
+    let behind = send_all(&lanes, cpus, stop).map_err(|error| format!("{error:#}"));
+    let finish = |run: Run<'_>| run.finish(behind.clone().map_err(anyhow::Error::msg)?, stop);
+    runs.into_iter().map(|run| run.and_then(finish)).collect()
+}
+
+/// Sends the packets of all runs. Returns the total time in which the sender was late.
+fn send_all(lanes: &[Lane<'_>], cpus: Cpus, stop: &CancellationToken) -> anyhow::Result<Duration> {
+    if lanes.is_empty() {
+        return Ok(Duration::ZERO);
+    }
+    let work = || -> anyhow::Result<Duration> {
+        pin(cpus.sender)?;
+        // Real-time priority, so that no other process delays the sender. It runs without if not
+        // permitted.
+        let _ = request_realtime(gettid().as_raw(), SENDER_PRIORITY);
+        Ok(send(lanes, stop))
     };
-    let (own, others) = (connected(receiver.address())?, connected(sink.local_addr()?)?);
-    let flows = (design.tcp_flows > 0).then(|| start_flows(&network, design)).transpose()?;
-    let outages = design.outage_ms.map(|outage| start_outages(&network, outage, design.seed)).transpose()?;
-    let load =
-        design.host.map(|host| Load::start(host, cpus, receiver.process_id(), design.seed)).transpose()?;
-    let sent = thread::scope(|scope| {
-        let work = || -> anyhow::Result<Duration> {
-            pin(cpus.sender)?;
-            // Real-time priority, so that no other process delays the sender. It runs without if
-            // not permitted.
-            let _ = request_realtime(gettid().as_raw(), SENDER_PRIORITY);
-            Ok(send(&own, &others, design, stop))
+    let Ok(behind) = thread::scope(|scope| scope.spawn(work).join()) else { bail!("the sender panicked") };
+    behind
+}
+
+/// A run with its hosts ready. The fields are dropped in this order: first the load, the network
+/// last.
+struct Run<'a> {
+    load: Option<Load>,
+    outages: Option<Task<()>>,
+    flows: Option<[Process; 2]>,
+    receiver: Receiver,
+    own: UdpSocket,
+    others: UdpSocket,
+    /// Receives the packets of the other sources; drops them when its buffer is full.
+    _sink: UdpSocket,
+    network: Network,
+    design: &'a Design,
+}
+
+impl<'a> Run<'a> {
+    fn start(design: &'a Design, cpus: Cpus) -> anyhow::Result<Self> {
+        let network = Network::new(link(design))?;
+        let receiver = Receiver::start(&network, design, cpus)?;
+        let sink = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
+        let connected = |to| -> anyhow::Result<UdpSocket> {
+            let socket = network.a.run(|| UdpSocket::bind((network.a.v4(), 0)))??;
+            socket2::SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
+            socket.connect(to)?;
+            Ok(socket)
         };
-        scope.spawn(work).join()
-    });
-    // The load ends before the receiver is stopped, which still has to read the rest.
-    drop((load, outages, flows));
-    let Ok(behind) = sent else { bail!("the sender panicked") };
-    let behind_s = behind?.as_secs_f64();
-    if stop.is_cancelled() {
-        return Ok(Made::Stopped);
+        let (own, others) = (connected(receiver.address())?, connected(sink.local_addr()?)?);
+        let flows = (design.tcp_flows > 0).then(|| start_flows(&network, design)).transpose()?;
+        let outages =
+            design.outage_ms.map(|outage| start_outages(&network, outage, design.seed)).transpose()?;
+        let load = design
+            .host
+            .map(|host| Load::start(host, cpus, receiver.process_id(), design.seed))
+            .transpose()?;
+        Ok(Self { load, outages, flows, receiver, own, others, _sink: sink, network, design })
     }
-    let arrivals = receiver.finish()?;
-    if let Some(why) = invalid_reason(&network) {
-        return Ok(Made::Void(why));
+
+    fn lane(&self) -> Lane<'_> {
+        Lane { design: self.design, own: &self.own, others: &self.others }
     }
-    if BEHIND_MAX * design.seconds < behind_s {
-        return Ok(Made::Void(format!("the sender was late by {behind_s:.1} s in all")));
+
+    /// Ends the run; its sender was late by `behind` in all.
+    fn finish(self, behind: Duration, stop: &CancellationToken) -> anyhow::Result<Made> {
+        let Self { network, receiver, load, outages, flows, design, .. } = self;
+        // The load ends before the receiver is stopped, which still has to read the rest.
+        drop((load, outages, flows));
+        if stop.is_cancelled() {
+            return Ok(Made::Stopped);
+        }
+        let arrivals = receiver.finish()?;
+        if let Some(why) = invalid_reason(&network) {
+            return Ok(Made::Void(why));
+        }
+        let behind_s = behind.as_secs_f64();
+        if BEHIND_MAX * design.seconds < behind_s {
+            return Ok(Made::Void(format!("the sender was late by {behind_s:.1} s in all")));
+        }
+        let trace = Trace::new(arrivals, REORDER_MARGIN);
+        let expected = f64::from(design.pps) * design.seconds;
+        if (trace.packets as f64) < 0.2 * expected {
+            bail!("{} of {expected:.0} packets were sent", trace.packets);
+        }
+        Ok(Made::Trace(trace))
     }
-    let trace = Trace::new(arrivals, REORDER_MARGIN);
-    let expected = f64::from(design.pps) * design.seconds;
-    if (trace.packets as f64) < 0.2 * expected {
-        bail!("{} of {expected:.0} packets were sent", trace.packets);
-    }
-    Ok(Made::Trace(trace))
 }
 
 fn link(design: &Design) -> Link {
@@ -100,7 +142,8 @@ fn link(design: &Design) -> Link {
 fn start_flows(network: &Network, design: &Design) -> anyhow::Result<[Process; 2]> {
     let server = iperf::serve(&network.b, PORT)?;
     let (to, port) = (network.b.v4().to_string(), PORT.to_string());
-    let (flows, seconds) = (design.tcp_flows.to_string(), (design.seconds.ceil() as u32 + 1).to_string());
+    let seconds = (design.seconds.ceil() as u32 + FLOWS_LONGER_S).to_string();
+    let flows = design.tcp_flows.to_string();
     let mut client = network.a.command("iperf3");
     client.args(["-c", &to, "-p", &port, "-P", &flows, "-t", &seconds]);
     Ok([server, Process::spawn(client.stdout(Stdio::null()).stderr(Stdio::null()))?])
@@ -138,6 +181,10 @@ const BEHIND_MAX: f64 = 0.2;
 /// would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
 const PORT: u16 = 5201;
+
+/// The client starts before the packets, and before other runs that are made at the same time; it
+/// is killed at the end.
+const FLOWS_LONGER_S: u32 = 10;
 
 /// Below the relay's priority (10), because the relay carries the packets.
 const SENDER_PRIORITY: u8 = 5;

@@ -7,6 +7,7 @@ use barograph_sim::{CodelParameters, Discipline, Hop, RedParameters, SeededRng};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use super::LARGE;
 use super::cut::Label;
 use crate::output::name;
 
@@ -82,11 +83,31 @@ impl Kind {
         matches!(self.net(), Some(Net::Red | Net::Codel | Net::Series))
     }
 
+    /// Share of the machine that its runs need.
+    pub(crate) fn need(self) -> Need {
+        match self {
+            Self::Cpu(_) | Self::Hyb(_) => Need::All,
+            Self::Net(Net::Tcp | Net::Red | Net::Codel | Net::Series) => Need::Much,
+            Self::Net(_) => Need::Little,
+        }
+    }
+
     /// Whether single windows can lose only 8 to 50 of 100 000 packets. A quota loses hundreds in
     /// each of many periods, or nothing.
     pub(crate) fn can_be_low(self) -> bool {
         !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage) | Self::Cpu(Cpu::Quota))
     }
+}
+
+/// What else can run beside a run, on two processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing else: what competes with the receiver is the cause of the losses.
+    All,
+    /// Runs that need little: a relay or iperf3 works beside the sender.
+    Much,
+    /// Other runs of the network: the kernel queues and drops the packets.
+    Little,
 }
 
 impl fmt::Display for Kind {
@@ -183,6 +204,9 @@ pub(crate) enum Host {
 pub(crate) struct Setting {
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
+    /// Whether a run lasts for a whole number of windows of [`LARGE`] packets, at least one, in
+    /// about `seconds`.
+    pub(crate) has_whole_windows: bool,
     /// Divisor of the generator's times.
     pub(crate) scale: f64,
 }
@@ -195,7 +219,7 @@ impl Design {
         let mut design = Self {
             kind,
             seed: draw.0.next_u64(),
-            seconds: setting.seconds * if kind.is_relayed() { RELAY_STRETCH } else { 1.0 },
+            seconds: setting.seconds,
             pps: draw.of(&[20_000, 30_000, 40_000]),
             burst: draw.of(&[1, 1, 4, 16, 32]),
             receive_buffer: draw.of(&[212_992, 425_984, 851_968]),
@@ -221,6 +245,11 @@ impl Design {
                 design.host = Some(design.draw_host(cpu, low, setting.scale, &mut draw));
             }
             None => design.receive_buffer = BUFFER_OF_NET_RUNS,
+        }
+        if setting.has_whole_windows {
+            design.seconds = whole_windows_s(design.pps, setting.seconds);
+        } else if kind.is_relayed() {
+            design.seconds *= RELAY_STRETCH;
         }
         design
     }
@@ -354,7 +383,8 @@ impl Design {
                 Host::Preempt { stall_ms, every_ms: draw.log(30.0, 400.0) }
             }
             Cpu::Quota => Host::Quota {
-                period_us: draw.of(&[10_000, 20_000, 50_000]),
+                // The last is the kernel's default, and that of containers.
+                period_us: draw.of(&[10_000, 20_000, 50_000, 100_000]),
                 share_of_need: draw.linear(0.75, 1.05),
             },
             Cpu::Slow => {
@@ -405,6 +435,13 @@ impl Design {
     }
 }
 
+/// Duration (s) of a run of about `seconds` with whole windows of [`LARGE`] packets, at least one,
+/// and a few packets more.
+fn whole_windows_s(pps: u32, seconds: f64) -> f64 {
+    let windows = (seconds * f64::from(pps) / f64::from(LARGE)).round().max(1.0);
+    (windows * f64::from(LARGE) + SPARE_PACKETS) / f64::from(pps)
+}
+
 struct Draw(SeededRng);
 
 impl Draw {
@@ -437,16 +474,20 @@ const TRUE_BYTES: f64 = 2304.0;
 const LOW_PPS: u32 = 20_000;
 const LOW_BUFFER: usize = 425_984;
 
-/// Time that such a run takes for a window of [`super::LARGE`] packets (ms).
-const LOW_WINDOW_MS: f64 = super::LARGE as f64 / LOW_PPS as f64 * 1e3;
+/// Time that such a run takes for a window of [`LARGE`] packets (ms).
+const LOW_WINDOW_MS: f64 = LARGE as f64 / LOW_PPS as f64 * 1e3;
 
 /// So large that the socket never drops: seconds of packets.
 const BUFFER_OF_NET_RUNS: usize = 256 << 20;
 
+/// Packets of a run with whole windows that no window needs. A run ends with the last packet that
+/// was received; a host that stalls at the end loses up to 70 ms of packets after that.
+const SPARE_PACKETS: f64 = 4000.0;
+
 /// Half of what a relay carries on two processors that also have other work.
 const RELAY_PPS: u32 = 8_000;
 
-/// Relayed runs are longer by this factor in return.
+/// Relayed runs without whole windows are longer by this factor in return.
 pub(crate) const RELAY_STRETCH: f64 = 3.0;
 
 #[cfg(test)]
@@ -464,7 +505,7 @@ mod tests {
 
     #[test]
     fn a_design_depends_only_on_seed_and_number() {
-        let setting = Setting { seed: 1, seconds: 6.0, scale: 100.0 };
+        let setting = Setting { seed: 1, seconds: 6.0, has_whole_windows: false, scale: 100.0 };
         for kind in Kind::all() {
             for (number, low) in [(3, false), (4, true)] {
                 let design = Design::draw(kind, low, number, &setting);
@@ -478,8 +519,22 @@ mod tests {
     }
 
     #[test]
+    fn a_run_of_whole_windows_is_about_as_long_as_asked_for_and_has_at_least_one() {
+        let setting = Setting { seed: 1, seconds: 10.0, has_whole_windows: true, scale: 100.0 };
+        for (kind, number) in Kind::all().into_iter().zip(0..) {
+            let design = Design::draw(kind, false, number, &setting);
+            let packets = f64::from(design.pps) * design.seconds;
+            let rest = packets % f64::from(LARGE);
+            assert!((rest - SPARE_PACKETS).abs() < 1.0 && f64::from(LARGE) <= packets, "{kind}: {packets}");
+            assert!((8.0..14.0).contains(&design.seconds), "{kind}: {} s", design.seconds);
+        }
+        assert_eq!(whole_windows_s(10_000, 1.0), 10.4);
+        assert_eq!(whole_windows_s(40_000, 10.0), 10.1);
+    }
+
+    #[test]
     fn the_papers_generator_is_scaled_and_records_the_scale() {
-        let setting = Setting { seed: 1, seconds: 6.0, scale: 50.0 };
+        let setting = Setting { seed: 1, seconds: 6.0, has_whole_windows: false, scale: 50.0 };
         let design = Design::draw(Kind::Cpu(Cpu::Gen), false, 0, &setting);
         assert_eq!(design.config()["gen"], json!([7, 20.0, 140.0, 400.0]));
         assert_eq!(design.config()["scale"], json!(50.0));

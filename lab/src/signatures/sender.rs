@@ -1,5 +1,5 @@
-//! The paced sender and the other sources: one spinning thread sends all bursts of a run one after
-//! another, so that they do not compete for the CPU.
+//! The paced sender and the other sources: one spinning thread sends all bursts one after another,
+//! also those of several runs, so that they do not compete for the CPU.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,25 +12,26 @@ use barograph_sim::SeededRng;
 
 use super::plan::{Design, Net, Others, PAYLOAD_BYTES, Path};
 
-/// Sends the run's packets to the receiver, and those of the other sources to a sink, until the run
-/// is over or stopped. Returns the total time in which the sender was not running or late.
-pub(crate) fn send(
-    own: &UdpSocket,
-    others: &UdpSocket,
-    design: &Design,
-    stop: &CancellationToken,
-) -> Duration {
-    let mut payload = [0; PAYLOAD_BYTES];
-    let filler = payload;
-    warm_up(own, others, &mut payload);
-    let mut timeline = Timeline::new(design);
-    let fill = || (0..filling(design)).for_each(|_| drop(others.send(&filler)));
+/// A run to send: its design, the socket to its receiver, and the one to a sink.
+pub(crate) struct Lane<'a> {
+    pub(crate) design: &'a Design,
+    pub(crate) own: &'a UdpSocket,
+    pub(crate) others: &'a UdpSocket,
+}
+
+/// Sends the packets of runs to their receivers, and those of the other sources to the sinks, until
+/// all runs are over or stopped. Returns the total time in which the sender was not running or
+/// late, which delays all runs.
+pub(crate) fn send(lanes: &[Lane<'_>], stop: &CancellationToken) -> Duration {
+    warm_up(lanes);
+    let mut sequences = vec![0_u64; lanes.len()];
+    let mut payload = [0_u8; PAYLOAD_BYTES];
+    let fill = || lanes.iter().for_each(Lane::fill_queue);
     fill();
-    let (mut sequence, began) = (0_u64, Instant::now());
-    let mut behind = Duration::ZERO;
-    while let Some(Event { due, burst, is_own }) = timeline.next() {
-        if Duration::from_secs_f64(design.seconds) <= due || stop.is_cancelled() {
-            return behind;
+    let (began, mut behind) = (Instant::now(), Duration::ZERO);
+    for (index, Event { due, burst, is_own }) in Merged::new(lanes.iter().map(|lane| lane.design)) {
+        if stop.is_cancelled() {
+            break;
         }
         let mut now = began.elapsed().saturating_sub(behind);
         if due + LATE_MAX < now {
@@ -44,10 +45,11 @@ pub(crate) fn send(
             now = began.elapsed().saturating_sub(behind);
         }
         payload[8..16].copy_from_slice(&now_ns().to_le_bytes());
+        let Lane { own, others, .. } = &lanes[index];
         for _ in 0..burst {
             if is_own {
-                payload[..8].copy_from_slice(&sequence.to_le_bytes());
-                sequence += 1;
+                payload[..8].copy_from_slice(&sequences[index].to_le_bytes());
+                sequences[index] += 1;
             }
             // A packet that the kernel refuses counts as lost.
             let _ = if is_own { own.send(&payload) } else { others.send(&payload) };
@@ -56,25 +58,27 @@ pub(crate) fn send(
     behind
 }
 
-/// Number of packets that fill the queue if it must be full: with a slight excess alone that would
-/// take most of the run. Used at the start and after each pause.
-fn filling(design: &Design) -> u32 {
-    match design.path {
-        Path::Switch { rate_bps: Some(_), queue_packets, .. }
-            if matches!(design.kind.net(), Some(Net::Cbr | Net::SelfInduced)) =>
+impl Lane<'_> {
+    /// Fills the queue if it must be full: with a slight excess alone that would take most of the
+    /// run. Called at the start and after each pause.
+    fn fill_queue(&self) {
+        if let Path::Switch { rate_bps: Some(_), queue_packets, .. } = self.design.path
+            && matches!(self.design.kind.net(), Some(Net::Cbr | Net::SelfInduced))
         {
-            queue_packets
+            let filler = [0_u8; PAYLOAD_BYTES];
+            (0..queue_packets).for_each(|_| drop(self.others.send(&filler)));
         }
-        _ => 0,
     }
 }
 
-/// Lets hosts resolve each other and fills caches; the receiver ignores packets numbered
-/// [`WARM_UP`].
-fn warm_up(own: &UdpSocket, others: &UdpSocket, payload: &mut [u8; PAYLOAD_BYTES]) {
+/// Lets hosts resolve each other and fills caches; receivers ignore packets numbered [`WARM_UP`].
+fn warm_up(lanes: &[Lane<'_>]) {
+    let mut payload = [0_u8; PAYLOAD_BYTES];
     payload[..8].copy_from_slice(&WARM_UP.to_le_bytes());
     for _ in 0..10 {
-        let _ = (own.send(payload), others.send(payload));
+        for Lane { own, others, .. } in lanes {
+            let _ = (own.send(&payload), others.send(&payload));
+        }
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -90,6 +94,48 @@ pub(crate) struct Event {
     pub(crate) due: Duration,
     pub(crate) burst: u32,
     is_own: bool,
+}
+
+/// The bursts of several runs in order of time, with the index of the run; each run ends after its
+/// own duration.
+struct Merged(Vec<Upcoming>);
+
+/// A run and its next burst; `None` if the run is over.
+struct Upcoming {
+    timeline: Timeline,
+    ends: Duration,
+    event: Option<Event>,
+}
+
+impl Merged {
+    fn new<'a>(designs: impl Iterator<Item = &'a Design>) -> Self {
+        let upcoming = |design: &Design| {
+            let ends = Duration::from_secs_f64(design.seconds);
+            let mut upcoming = Upcoming { timeline: Timeline::new(design), ends, event: None };
+            upcoming.advance();
+            upcoming
+        };
+        Self(designs.map(upcoming).collect())
+    }
+}
+
+impl Iterator for Merged {
+    type Item = (usize, Event);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let due = |run: &Upcoming| run.event.map(|event| event.due);
+        let runs = self.0.iter().enumerate().filter_map(|(index, run)| Some((due(run)?, index)));
+        let (_, index) = runs.min()?;
+        let event = self.0[index].event.take()?;
+        self.0[index].advance();
+        Some((index, event))
+    }
+}
+
+impl Upcoming {
+    fn advance(&mut self) {
+        self.event = self.timeline.next().filter(|event| event.due < self.ends);
+    }
 }
 
 /// All bursts of a run in order of time; endless.
@@ -168,8 +214,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn runs_at_the_same_time_send_what_each_sends_alone() {
+        let setting = Setting { seed: 5, seconds: 1.0, has_whole_windows: false, scale: 1.0 };
+        let mut designs =
+            [Net::Poisson, Net::Random].map(|net| Design::draw(Kind::Net(net), false, 1, &setting));
+        designs[1].seconds = 2.0;
+        let both: Vec<(usize, Event)> = Merged::new(designs.iter()).collect();
+        assert!(both.windows(2).all(|pair| pair[0].1.due <= pair[1].1.due));
+        for (index, design) in designs.iter().enumerate() {
+            let alone: Vec<Event> = Merged::new(std::iter::once(design)).map(|(_, event)| event).collect();
+            let beside: Vec<Event> =
+                both.iter().filter(|(run, _)| *run == index).map(|(_, event)| *event).collect();
+            assert_eq!(alone, beside);
+            let last_s = alone.last().unwrap().due.as_secs_f64();
+            assert!((design.seconds - 0.1..design.seconds).contains(&last_s), "{last_s}");
+        }
+    }
+
+    #[test]
     fn every_source_sends_at_its_rate() {
-        let setting = Setting { seed: 5, seconds: 4.0, scale: 1.0 };
+        let setting = Setting { seed: 5, seconds: 4.0, has_whole_windows: false, scale: 1.0 };
         for net in [Net::Poisson, Net::Cbr, Net::Onoff] {
             let design = Design::draw(Kind::Net(net), false, 1, &setting);
             let mut timeline = Timeline::new(&design);
