@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, PacketLoss, Queue, Reorder};
 use barograph_transfer::testkit::pair::{Pair, ReceivingEnd, RunEnd};
-use barograph_transfer::testkit::{Receiver, ReceiverConfig, SenderConfig};
+use barograph_transfer::testkit::{LossClassification, Receiver, ReceiverConfig, SenderConfig};
 use common::{Counter, Line, MS, OVERHEAD, RecordingController, Shared, config, flow};
 use proptest::prelude::*;
 
@@ -126,7 +126,8 @@ proptest! {
     fn every_object_arrives_whole(case in cases()) {
         let payload = u64::from(case.payload_bytes.max(1));
         let config = SenderConfig {
-            payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed, classify_losses: case.classify_losses,
+            payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed,
+            classification: if case.classify_losses { LossClassification::Default } else { LossClassification::None },
         };
         let controller = RecordingController { window: case.window, ..fixed(case.rate) };
         let input = controller.input.clone();
@@ -206,7 +207,7 @@ fn lost_packets_are_detected_soon_and_reported_once() {
     let input = controller.input.clone();
     let pair = run(
         Line::new(link_with_loss(0.01), link_with_loss(0.01)),
-        SenderConfig { classify_losses: false, ..config(2) },
+        SenderConfig { classification: LossClassification::None, ..config(2) },
         controller,
         12_000_000,
     );
@@ -394,7 +395,7 @@ fn an_object_arrives_if_only_the_first_datagram_of_each_report_arrives() {
     let (rate_bps, queue) = (Some(7_299_997), Queue::Bytes(1500));
     let back = LinkSpec { rate_bps, delay: 14 * MS, reorder, queue, ..LinkSpec::default() };
     let config =
-        SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, classify_losses: false };
+        SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, classification: LossClassification::None };
     let mut pair = Pair::new(Line::new(there, back));
     let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), receiving_end(false, 3_122_399));
     flow.has_drops = false;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use barograph_loss::{Cause, Classifier};
 
 use self::window::{Gap, ReportedCause, Window};
+use crate::proto::LossClassification;
 use crate::proto::controller::DetectedLossRun;
 use crate::proto::wire::GapReport;
 
@@ -199,9 +200,14 @@ pub(super) struct LossAccounting {
 }
 
 impl LossAccounting {
-    pub(super) fn new(classify_losses: bool) -> Self {
+    pub(super) fn new(classification: &LossClassification) -> Self {
+        let attributor = match classification {
+            LossClassification::None => None,
+            LossClassification::Model(classifier) => Some(LossAttributor::new((**classifier).clone())),
+            _ => Some(LossAttributor::default()),
+        };
         Self {
-            attributor: classify_losses.then(Box::default),
+            attributor: attributor.map(Box::new),
             attributed: Vec::new(),
             losses: Vec::new(),
             host_pending: 0,

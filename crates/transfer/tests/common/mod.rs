@@ -11,7 +11,7 @@ use barograph_transfer::testkit::pair::{
     DatagramArrival, DatagramContent, EmulatedDatagram, FlowConfig, Link, ReceivingEnd,
 };
 use barograph_transfer::testkit::wire::{AckRange, Feedback, GapReport, TimestampEcho, Totals};
-use barograph_transfer::testkit::{Arrival, Controller, Sender, SenderConfig};
+use barograph_transfer::testkit::{Arrival, Controller, LossClassification, Sender, SenderConfig};
 use rangemap::RangeSet;
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -308,5 +308,5 @@ pub fn flow<T: ReceivingEnd>(
 }
 
 pub fn config(seed: u64) -> SenderConfig {
-    SenderConfig { payload_bytes: 1200, overhead_bytes: OVERHEAD, seed, classify_losses: true }
+    SenderConfig { payload_bytes: 1200, overhead_bytes: OVERHEAD, seed, classification: LossClassification::Default }
 }

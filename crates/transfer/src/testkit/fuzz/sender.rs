@@ -7,7 +7,7 @@ use rangemap::RangeSet;
 
 use crate::proto::controller::FeedbackSample;
 use crate::proto::wire::{AckRange, Feedback, GapReport, TimestampEcho, Totals};
-use crate::proto::{Controller, SendLimit, Sender, SenderConfig};
+use crate::proto::{Controller, LossClassification, SendLimit, Sender, SenderConfig};
 
 /// Runs a sender through the steps that `data` encodes. Each step is a byte and its arguments. In
 /// these steps time passes, packets are sent, some packets arrive, and a receiver reports them. One
@@ -21,7 +21,7 @@ pub fn fuzz_sender(data: &[u8]) {
         payload_bytes: u32::from(payload),
         overhead_bytes: 9,
         seed: rate.into(),
-        classify_losses: rate & 1 == 0,
+        classification: if rate & 1 == 0 { LossClassification::Default } else { LossClassification::None },
     };
     let controller = Checked { rate: f64::from(rate).exp2() - 1.0, accounted: 0, losses_end: 0 };
     let Ok(mut sender) = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)) else {
