@@ -269,11 +269,8 @@ impl Outgoing<'_> {
             packet_bytes: payload_bytes + overhead_bytes,
             seed: seed()?,
         });
-        let classification = if self.config.classify_losses {
-            LossClassification::Default
-        } else {
-            LossClassification::None
-        };
+        let classification =
+            if self.config.classify_losses { LossClassification::Default } else { LossClassification::None };
         let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, classification };
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
         let sender = Sender::new(sender, self.bytes, &held, controller)
