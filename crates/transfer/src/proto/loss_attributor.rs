@@ -31,7 +31,7 @@ use crate::proto::wire::GapReport;
 ///
 /// After a deadline has passed, further losses do not wait for theirs, until
 /// [`LossAttributor::IMPATIENT_PACKETS`] packets were sent or a pattern names the host. So losses
-/// whose cause stays unknown are answered late only once in so many packets.
+/// with an unknown cause are answered late only once in so many packets.
 ///
 /// Classifying a window takes 4 to 40 µs, depending on the number of runs. A window is classified
 /// once a round trip, or more often if a round trip has more packets than a window, and never
@@ -146,7 +146,7 @@ impl LossAttributor {
     /// Longest time that a loss is pending: 16 round trips, but at least 350 ms. A loss also stops
     /// waiting when [`LossAttributor::WINDOW_PACKETS`] packets were sent after it.
     pub fn deadline(rtt: Duration) -> Duration {
-        (rtt * WAIT_ROUND_TRIPS).max(WAIT_MIN)
+        rtt.saturating_mul(WAIT_ROUND_TRIPS).max(WAIT_MIN)
     }
 
     /// Adds a run of packets that was declared lost. All packets before the run must be settled:
@@ -235,6 +235,7 @@ impl LossAttributor {
     /// Trims the window, which ends before `settled`.
     fn trim(&mut self, settled: u64, attributed: &mut Vec<AttributedLoss>) {
         if self.window.trim(settled.saturating_sub(Self::WINDOW_PACKETS), attributed) {
+            self.window.expire(attributed);
             self.impatient_until = settled + Self::IMPATIENT_PACKETS;
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use barograph_loss::Cause;
+
 use super::{SettledBy, UnattributedLoss};
 use crate::proto::controller::DetectedLossRun;
-use barograph_loss::Cause;
 
 /// A run of losses that was charged to the controller.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,7 @@ impl Charges {
         let contains = |charge: &Charge| charge.index <= missing.index && missing.index < charge.end();
         let place = self.charges.iter().rposition(contains)?;
         let charge = self.charges.remove(place)?;
-        // The cast loses nothing: the index lies within a run, whose length fits 32 bits.
+        // The cast loses nothing: the index lies within a run, and lengths of runs fit 32 bits.
         let before = (missing.index - charge.index) as u32;
         let packets = missing.packets.min(charge.run.packets - before);
         let after = charge.run.packets - before - packets;

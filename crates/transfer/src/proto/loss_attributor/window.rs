@@ -106,8 +106,8 @@ impl Window {
         }
     }
 
-    /// Removes runs that began before `start`. Runs without a cause are reported as unknown. Returns
-    /// whether one of them still had time to wait.
+    /// Removes runs that began before `start`. Runs without a cause are reported as unknown.
+    /// Returns whether one of them still had time to wait.
     pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) -> bool {
         self.start = self.start.max(start);
         let mut has_expired = false;
@@ -187,8 +187,9 @@ impl Window {
             };
             let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
             let is_sure = !is_short || has_queue(gap);
+            let is_final = gap.missing.evidence.host_drops.is_some() || cause == Cause::Network && is_sure;
             outcome.is_host |= cause == Cause::Host && !is_claimed;
-            let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_sure }, look.now);
+            let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_final }, look.now);
             if let Some(settled) = settled {
                 outcome.has_expired |= gap.is_patient && settled.settled_by == SettledBy::Nothing;
                 attributed.push(settled);
@@ -201,7 +202,7 @@ impl Window {
     }
 
     /// Reports all pending losses as unknown.
-    fn expire(&mut self, attributed: &mut Vec<AttributedLoss>) {
+    pub(super) fn expire(&mut self, attributed: &mut Vec<AttributedLoss>) {
         for gap in self.gaps.iter_mut().filter(|gap| gap.reported == ReportedCause::Nothing) {
             gap.reported = ReportedCause::Doubtful(Cause::Unknown);
             attributed.push(gap.report(Cause::Unknown, SettledBy::Nothing, None));
@@ -240,18 +241,19 @@ struct Verdict {
     settled_by: SettledBy,
     /// Whether the receiver's claims are contradicted.
     is_disbelieved: bool,
-    /// Whether a verdict for the network is final.
-    is_sure: bool,
+    /// Whether a charge to the network is final. It is final for a claim that is not believed: a
+    /// receiver must not gain by such a claim.
+    is_final: bool,
 }
 
 impl Gap {
     /// Applies a verdict. Returns what is reported, if anything.
     fn settle(&mut self, verdict: Verdict, now: Duration) -> Option<AttributedLoss> {
-        let Verdict { cause, settled_by, is_disbelieved, is_sure } = verdict;
+        let Verdict { cause, settled_by, is_disbelieved, is_final } = verdict;
         let (reported, before) = match (self.reported, cause) {
             (ReportedCause::Nothing, Cause::Unknown) if now < self.deadline => return None,
             (ReportedCause::Nothing, Cause::Host) => (ReportedCause::Host, None),
-            (ReportedCause::Nothing, Cause::Network) if is_sure => (ReportedCause::Network, None),
+            (ReportedCause::Nothing, _) if is_final => (ReportedCause::Network, None),
             (ReportedCause::Nothing, cause) => (ReportedCause::Doubtful(cause), None),
             (ReportedCause::Doubtful(before), Cause::Host) => (ReportedCause::Host, Some(before)),
             (ReportedCause::Claimed, Cause::Network | Cause::Unknown) if is_disbelieved => {
