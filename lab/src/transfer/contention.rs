@@ -58,9 +58,8 @@ pub(super) fn paths(
     let all = busy.iter().flat_map(|busy| buffers.iter().map(|buffer| (*busy, *buffer)));
     let path = |(busy, buffer)| {
         let path = busy_path(busy, buffer, loss, setting.seed, to);
-        let drains = path.host.as_ref().map_or(0.0, |host| {
-            host.drains_bytes_s(path.bytes_s(), PACKET, from, to)
-        });
+        let drains =
+            path.host.as_ref().map_or(0.0, |host| host.drains_bytes_s(path.bytes_s(), PACKET, from, to));
         (path, busy, buffer, drains)
     };
     all.map(path).collect()
@@ -80,8 +79,7 @@ fn of(
     setting: Setting,
 ) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
-    let paths: Vec<_> =
-        losses.iter().flat_map(|loss| paths(busy, buffers, *loss, setting)).collect();
+    let paths: Vec<_> = losses.iter().flat_map(|loss| paths(busy, buffers, *loss, setting)).collect();
     let flows = |kind: ControllerKind| LossEvidence::ALL.map(|evidence| Ours { evidence, ..Ours::new(kind) });
     let cases: Vec<Case> = paths
         .iter()
@@ -176,9 +174,8 @@ fn floors(found: &[Goodputs]) -> Vec<String> {
     let paper = of(ControllerKind::Paper);
     if !paper.is_empty() {
         let reach = |(gain, share): (f64, f64)| {
-            let is_reached = |of: &&&Goodputs| {
-                gain <= of.of_none(LossEvidence::Pattern) && share <= of.of_counter()
-            };
+            let is_reached =
+                |of: &&&Goodputs| gain <= of.of_none(LossEvidence::Pattern) && share <= of.of_counter();
             paper.iter().filter(is_reached).count()
         };
         let (floor, goal) = (reach(PAPER_FLOOR), reach(PAPER_GOAL));
@@ -285,7 +282,10 @@ mod tests {
         ];
         let lines = floors(&found);
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].contains("2 of 3 hosts, floor 3, MISSED") && lines[0].contains("on all: 1."), "{lines:?}");
+        assert!(
+            lines[0].contains("2 of 3 hosts, floor 3, MISSED") && lines[0].contains("on all: 1."),
+            "{lines:?}"
+        );
         assert!(lines[0].contains("gains 25 × on 3."), "{lines:?}");
         assert!(lines[1].contains("0 of 1 hosts, MISSED"), "{lines:?}");
         assert!(floors(&[]).is_empty());

@@ -50,8 +50,8 @@ fn of(kinds: &[ControllerKind], setting: Setting) -> anyhow::Result<Section> {
     for ((name, path), runs) in paths.iter().zip(runs.chunks(CASES.len() * kinds.len())) {
         for (kind, runs) in kinds.iter().zip(runs.chunks(CASES.len())) {
             let [honest, lying, unclassified] = runs else { continue };
-            let [honest_share, lying_share, unclassified_share] = [honest, lying, unclassified]
-                .map(|run| run.bytes_s(0, START_S, seconds) / path.bytes_s());
+            let [honest_share, lying_share, unclassified_share] =
+                [honest, lying, unclassified].map(|run| run.bytes_s(0, START_S, seconds) / path.bytes_s());
             let [honest_cubic, lying_cubic] =
                 [honest, lying].map(|run| run.cubic(START_S, seconds).0 / path.bytes_s());
             let cubic = |share: f64| shown(path.has_cubic.then_some(share), percent);

@@ -168,7 +168,12 @@ fn figure(traces: &[Trace]) -> anyhow::Result<String> {
     let panels = [
         Chart::new("Rate of paper", time(), log("Mbit/s", 0.1, 1000.0), lines(|sample| sample.rate_mbit_s)),
         Chart::new("Verdicts by the pattern alone", time(), log("packets", 1.0, most), verdicts),
-        Chart::new("Estimate of the loss rate", time(), log("lost", 1e-5, 1.0), lines(|sample| sample.estimate)),
+        Chart::new(
+            "Estimate of the loss rate",
+            time(),
+            log("lost", 1e-5, 1.0),
+            lines(|sample| sample.estimate),
+        ),
     ];
     charts(&panels, 1)
 }

@@ -182,9 +182,8 @@ struct ContentionRun {
 
 /// Cells of one contention: for each controller, one for each kind of evidence.
 fn measure(session: &Session, contention: Contention, lines: &mut Vec<String>) -> Vec<Cell> {
-    let new = |kind: ControllerKind| {
-        LossEvidence::ALL.map(|evidence| Cell { kind, evidence, runs: Vec::new() })
-    };
+    let new =
+        |kind: ControllerKind| LossEvidence::ALL.map(|evidence| Cell { kind, evidence, runs: Vec::new() });
     let mut cells: Vec<Cell> = kinds(session).into_iter().flat_map(new).collect();
     for round in 0..ROUNDS {
         for of_kind in cells.chunks_mut(LossEvidence::ALL.len()) {
@@ -232,12 +231,7 @@ fn one(
     drop(load);
     let (socket_drops, invalid_reason) = (flow.socket_drops(&network)?, invalid_reason(&network));
     let result = flow.stop()?;
-    Ok(ContentionRun {
-        bps: result.bps(from_ms, to_ms),
-        sender: result.sender,
-        socket_drops,
-        invalid_reason,
-    })
+    Ok(ContentionRun { bps: result.bps(from_ms, to_ms), sender: result.sender, socket_drops, invalid_reason })
 }
 
 impl Cell {
@@ -385,7 +379,11 @@ mod tests {
         let none = SettledLosses::default();
         [
             cell(LossEvidence::Counter, &[60.0, 80.0], SettledLosses { counter: 7, ..none }),
-            cell(LossEvidence::Pattern, &[20.0], SettledLosses { pattern: 5, expired: 2, pending: 1, ..none }),
+            cell(
+                LossEvidence::Pattern,
+                &[20.0],
+                SettledLosses { pattern: 5, expired: 2, pending: 1, ..none },
+            ),
             cell(LossEvidence::None, &[1.0, 1.0], none),
         ]
     }
@@ -394,7 +392,8 @@ mod tests {
     fn a_row_has_all_runs_and_the_ratios_of_their_medians() {
         let [counter, pattern, none] = three();
         let row = row(CONTENTIONS[0], &counter, &pattern, &none);
-        let shown = ["60.0, 80.0", "20.0", "1.0, 1.0", "70", "20", "counter 14", "pattern 5, expired 2, pending 1"];
+        let shown =
+            ["60.0, 80.0", "20.0", "1.0, 1.0", "70", "20", "counter 14", "pattern 5, expired 2, pending 1"];
         assert_eq!(row[..2], ["generator", "paper"]);
         assert_eq!(row[2..], shown);
         let rows = counter.rows(CONTENTIONS[0]);

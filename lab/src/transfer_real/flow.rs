@@ -13,13 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use barograph_sim::{Host, Network};
-use barograph_transfer::{LossesByEvidence, SenderStats};
 use barograph_transfer::testkit::controller::{ControllerConfig, ControllerKind};
 use barograph_transfer::testkit::io::flow::{FlowError, FlowMonitor, Origin, ReceiveFlow, SendFlow, Sink};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
 use barograph_transfer::testkit::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::{LossesByEvidence, SenderStats};
 use rangemap::RangeSet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

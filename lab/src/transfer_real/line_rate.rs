@@ -64,18 +64,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             // Every other pair is in reverse order, so that a machine that slows down favours
             // neither.
             let (mut with, mut without) = (None, None);
-            let (on_first, off_first) = (
-                [LossEvidence::Counter, LossEvidence::None],
-                [LossEvidence::None, LossEvidence::Counter],
-            );
+            let (on_first, off_first) =
+                ([LossEvidence::Counter, LossEvidence::None], [LossEvidence::None, LossEvidence::Counter]);
             for evidence in if pair % 2 == 0 { on_first } else { off_first } {
                 let (what, plan) = (
                     format!("{name}: pair {} of {pairs}", pair + 1),
                     Plan::of(1, START + MEASURED + AROUND, 1),
                 );
-                match session
-                    .cell(what, plan, || session.ours(&link, &flow(evidence), START, MEASURED))
-                {
+                match session.cell(what, plan, || session.ours(&link, &flow(evidence), START, MEASURED)) {
                     Ok(run) if evidence.is_classified() => with = Some(run),
                     Ok(run) => without = Some(run),
                     Err(error) => goals.push(format!("- {name}: a pair is left out: {error:#}\n")),

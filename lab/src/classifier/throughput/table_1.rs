@@ -31,7 +31,9 @@ pub(super) fn table(judged: &[Judged<'_>], runs: &[Run], seed: u64) -> anyhow::R
         }
     }
     if host_runs.is_empty() {
-        return Ok(format!("\n{TITLE}\n\nNo run of {PACKETS} packets or more has losses by the CPU alone.\n"));
+        return Ok(format!(
+            "\n{TITLE}\n\nNo run of {PACKETS} packets or more has losses by the CPU alone.\n"
+        ));
     }
     let mut text = format!("\n{TITLE}\n\n");
     let (least, most) = range(host_runs.iter().map(|run| run.loss_rate));
@@ -51,7 +53,8 @@ pub(super) fn table(judged: &[Judged<'_>], runs: &[Run], seed: u64) -> anyhow::R
          neither | packets, cumulative | events, RFC 5348",
     )
     .text_columns(2);
-    let papers_rates = TABLE_2.into_iter().filter(|(cause, ..)| *cause == Label::Host).map(|(.., rates)| rates);
+    let papers_rates =
+        TABLE_2.into_iter().filter(|(cause, ..)| *cause == Label::Host).map(|(.., rates)| rates);
     for (transfer, papers) in TRANSFERS.iter().zip(papers_rates) {
         let Some(weights) = weights(&host_runs, transfer.loss_rate) else {
             text += &format!("No mixture of the runs has a long-term loss of {}.\n\n", transfer.loss_rate);
