@@ -230,6 +230,11 @@ impl LossAttributor {
         self.classifications
     }
 
+    /// Whether the receiver's drop counter is used.
+    pub fn uses_counter(&self) -> bool {
+        self.judge.has_counter
+    }
+
     /// Number of lost packets without a verdict.
     pub fn pending(&self) -> u64 {
         self.window.pending()

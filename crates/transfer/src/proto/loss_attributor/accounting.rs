@@ -234,6 +234,11 @@ impl LossAccounting {
         self.report.host_packets = 0;
     }
 
+    /// Whether the receiver's drop counter is used.
+    pub(in crate::proto) fn uses_counter(&self) -> bool {
+        self.attributor.as_ref().is_some_and(|attributor| attributor.uses_counter())
+    }
+
     pub(in crate::proto) fn due(&self) -> Option<Duration> {
         self.attributor.as_ref()?.due()
     }

@@ -180,8 +180,10 @@ impl Sender {
 
     fn call_controller(&mut self, now: Duration, delivery: Option<Delivery>) {
         let full = self.pacing.full_bytes();
+        // The receiver measures its drain rate with its counter.
+        let drain = if self.loss_accounting.uses_counter() { self.drain_bytes_s() } else { 0 };
         // The receiver counts bytes of the object, but the controller counts headers too.
-        let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
+        let drain = u128::from(drain) * u128::from(full) / u128::from(self.pacing.payload());
         let pending = std::mem::take(&mut self.pending);
         let report = self.loss_accounting.report();
         let seen = FeedbackSample {

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
@@ -341,6 +341,40 @@ fn feedback_without_new_information_counts_as_silence() {
     let totals = Totals { packets: 900, ..Totals::default() };
     assert_eq!(sender.handle_feedback(500 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
     assert_eq!(sender.silence(520 * MS), 20 * MS);
+}
+
+/// A controller that records the drain rate of the last feedback.
+#[derive(Debug)]
+struct DrainRecorder(Arc<AtomicU64>);
+
+impl Controller for DrainRecorder {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
+        self.0.store(seen.drain_bytes_s, Ordering::Relaxed);
+    }
+
+    fn on_no_feedback(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        f64::INFINITY
+    }
+}
+
+#[test]
+fn a_sender_that_ignores_the_counter_ignores_the_drain_rate_too() {
+    let drain = |classification: LossClassification| {
+        let seen = Arc::new(AtomicU64::new(0));
+        let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 1, classification };
+        let controller = Box::new(DrainRecorder(seen.clone()));
+        let mut sender = Sender::new(config, 1_000_000, &RangeSet::new(), controller).unwrap();
+        send(&mut sender, MS, 100);
+        let totals = Totals { packets: 5, bytes: 5000, marked: 0, drain_bytes_s: 1000 };
+        let feedback = Feedback { totals, ..runs(0, &[(5, 0)]) };
+        assert_eq!(sender.handle_feedback(10 * MS, 0, &feedback), Ok(()));
+        seen.load(Ordering::Relaxed)
+    };
+    assert_eq!([LossClassification::Default, LossClassification::Counter].map(drain), [1050, 1050]);
+    let without = [LossClassification::Pattern, LossClassification::Paper, LossClassification::None];
+    assert_eq!(without.map(drain), [0, 0, 0]);
 }
 
 proptest! {
