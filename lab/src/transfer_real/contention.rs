@@ -133,8 +133,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "{MBIT_S} Mbit/s, {RTT_MS} ms, a queue of one product, sealed; the receiver has a buffer of {} kB and is pinned to one processor, the sender to \
          the other. generator: that of `busy`. quota: {} of {} ms. hogs: {HOGS} threads that always compute on the receiver's processor. network: \
          datagrams at {} % of the bottleneck for {} s, then none for as long. Goodput (Mbit/s) of {ROUNDS} runs, {} after {} of start; the three kinds of \
-         evidence take turns. counter: the receiver's kernel counts its drops. pattern: the sender ignores this counter. none: all losses count as the \
-         network's; `paper` begins at {} % of the bottleneck. Settled by: evidence that settled the cause of lost packets, all runs together; \
+         evidence take turns. counter: the receiver's kernel counts its drops. pattern: the sender ignores this counter, and the drain rate that the \
+         receiver measures with it. none: all losses count as the network's. `paper` begins at {} % of the bottleneck. Settled by: evidence that settled the cause of lost packets, all runs together; \
          expired: no verdict in time; taken back: charged to the network first. * The emulator was late or lost packets itself; – it did not run.",
         2 * BUFFER / 1000,
         QUOTA_US / 1000,
