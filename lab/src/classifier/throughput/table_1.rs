@@ -69,7 +69,7 @@ pub(super) fn table(judged: &[Judged<'_>], runs: &[Run], seed: u64) -> anyhow::R
         }
         table.push(papers_cells(transfer, papers));
     }
-    Ok(text + &table.to_string())
+    Ok(if table.is_empty() { text } else { text + &table.to_string() })
 }
 
 const TITLE: &str = "## Table 1, with labels measured in each transfer";
