@@ -17,6 +17,7 @@ use clap::ValueEnum;
 
 use crate::output::{Output, save};
 use judge::Models;
+use throughput::Worth;
 use windows::Report;
 
 #[derive(clap::Args)]
@@ -110,9 +111,12 @@ fn report(args: &Args) -> anyhow::Result<Report> {
             }
             Part::Window => report.add(&of_lengths(&folder, None, args.seed)?),
             Part::Simulation => {
-                let worth = throughput::table(&labelled, args.seed)?;
-                report.add(&worth);
-                report.add_short("worth", &worth);
+                let Worth { papers_counts, table_1 } =
+                    throughput::tables(&labelled, &windows::runs(&folder)?, args.seed)?;
+                for (name, tables) in [("worth", papers_counts), ("table-1", table_1)] {
+                    report.add(&tables);
+                    report.add_short(name, &tables);
+                }
             }
         }
     }
@@ -253,6 +257,7 @@ mod tests {
             "## Length of the window",
             TITLE_LAST,
             "Floor:",
+            "## Table 1, with labels measured in each transfer",
         ] {
             assert!(text.contains(title), "no {title} in {text}");
         }

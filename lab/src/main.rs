@@ -21,6 +21,7 @@ mod emulation;
 #[cfg(target_os = "linux")]
 mod equivalence;
 mod error_window;
+mod evidence;
 mod figure;
 mod forecast;
 mod gloperf;

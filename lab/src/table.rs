@@ -126,6 +126,11 @@ pub(crate) fn percent(share: f64) -> String {
     if 0.0 < percent && percent < 0.995 { format!("{percent:.2}") } else { format!("{percent:.1}") }
 }
 
+/// A ratio, with two decimals below 10.
+pub(crate) fn factor(factor: f64) -> String {
+    if factor < 10.0 { format!("{factor:.2}") } else { format!("{factor:.0}") }
+}
+
 /// A number with this many decimals; a dash if there is none.
 pub(crate) fn number(number: Option<f64>, decimals: usize) -> String {
     shown(number, |number| format!("{number:.decimals$}"))

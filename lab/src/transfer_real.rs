@@ -2,6 +2,7 @@
 //! sockets, beside other programs on the same links.
 
 mod busy;
+mod contention;
 mod cross;
 mod fairness;
 mod figures;
@@ -94,6 +95,7 @@ fn study(part: Part) -> PartStudy {
         Part::Files => (files::plan, files::run),
         Part::LineRate => (line_rate::plan, line_rate::run),
         Part::Busy => (busy::plan, busy::run),
+        Part::Contention => (contention::plan, contention::run),
         Part::Network => (path::plan, path::run),
         Part::Cross => (cross::plan, cross::run),
         Part::Fairness => (fairness::plan, fairness::run),
@@ -137,12 +139,12 @@ pub(crate) struct Args {
     /// Longer runs, more pairs, and all paths.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Only rows of `uncontended`, `files` and `fairness`, and columns of `network` and `cross`,
-    /// with one of these texts in their names; separated by `;`.
+    /// Only rows of `uncontended`, `files` and `fairness`, columns of `network` and `cross`, and
+    /// controllers of `contention`, with one of these texts in their names; separated by `;`.
     #[arg(long, value_name = "TEXT", value_delimiter = ';')]
     pub(crate) only: Vec<String>,
-    /// Only paths of `network` and `cross` with one of these texts in their names, such as
-    /// `300 Mbit/s` or `100 ms, 0.1 %`; separated by `;`.
+    /// Only paths of `network` and `cross`, and causes of `contention`, with one of these texts in
+    /// their names, such as `300 Mbit/s`, `100 ms, 0.1 %` or `quota`; separated by `;`.
     #[arg(long, value_name = "TEXT", value_delimiter = ';')]
     pub(crate) paths: Vec<String>,
     /// Cells of `network`, `cross` and `fairness` that may run at the same time, if the relay can
@@ -184,6 +186,9 @@ pub(crate) enum Part {
     LineRate,
     /// To a host that does not always read
     Busy,
+    /// The paper's Table 1 over real sockets: 65 ms, contention for the host, for the network and
+    /// for both, with the receiver's counter, by the pattern, and without a classifier
+    Contention,
     /// Through bottlenecks with delay and loss: every controller, and other programs
     Network,
     /// Beside on-off datagrams, and beside TCP: throughput of the flow and of the others

@@ -15,6 +15,7 @@
 //! A packet number is never used twice: a range that is sent again gets a new number. So numbers
 //! can be nonces, and missing numbers form a loss signature.
 
+mod classification;
 pub mod controller;
 mod loss_attributor;
 mod pacer;
@@ -23,8 +24,9 @@ mod rtt;
 mod sender;
 pub mod wire;
 
+pub use classification::{LossClassification, LossesByEvidence};
 pub use controller::Controller;
-pub use loss_attributor::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss};
+pub use loss_attributor::{AttributedLoss, LossAttributor, PathContext, SettledBy, UnattributedLoss};
 pub use receiver::{Arrival, NewBytes, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
 pub use sender::{Packet, ProtocolViolation, SendLimit, Sender, SenderConfig, SenderStats};

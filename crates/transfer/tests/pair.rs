@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, PacketLoss, Queue, Reorder};
 use barograph_transfer::testkit::pair::{Pair, ReceivingEnd, RunEnd};
-use barograph_transfer::testkit::{Receiver, ReceiverConfig, SenderConfig};
+use barograph_transfer::testkit::{LossClassification, Receiver, ReceiverConfig, SenderConfig};
 use common::{Counter, Line, MS, OVERHEAD, RecordingController, Shared, config, flow};
 use proptest::prelude::*;
 
@@ -126,7 +126,8 @@ proptest! {
     fn every_object_arrives_whole(case in cases()) {
         let payload = u64::from(case.payload_bytes.max(1));
         let config = SenderConfig {
-            payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed, classify_losses: case.classify_losses,
+            payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed,
+            classification: if case.classify_losses { LossClassification::Default } else { LossClassification::None },
         };
         let controller = RecordingController { window: case.window, ..fixed(case.rate) };
         let input = controller.input.clone();
@@ -155,7 +156,8 @@ proptest! {
         prop_assert!(named <= stats.lost_packets, "{:?}", stats);
         prop_assert!(case.classify_losses || stats.lost_network == named);
         let handed: u64 = input.losses.iter().map(|loss| u64::from(loss.packets)).sum();
-        prop_assert_eq!(handed, stats.lost_network + stats.lost_unknown);
+        prop_assert_eq!(handed - input.taken_back, stats.lost_network + stats.lost_unknown);
+        prop_assert_eq!(input.taken_back, stats.taken_back);
         let full = payload + u64::from(OVERHEAD);
         // Probes are sent in addition to these packets.
         let bound = case.window.max(full).saturating_add(full.saturating_mul(stats.probe_packets));
@@ -206,7 +208,7 @@ fn lost_packets_are_detected_soon_and_reported_once() {
     let input = controller.input.clone();
     let pair = run(
         Line::new(link_with_loss(0.01), link_with_loss(0.01)),
-        SenderConfig { classify_losses: false, ..config(2) },
+        SenderConfig { classification: LossClassification::None, ..config(2) },
         controller,
         12_000_000,
     );
@@ -393,8 +395,12 @@ fn an_object_arrives_if_only_the_first_datagram_of_each_report_arrives() {
     let reorder = Some(Reorder { probability: 0.086_643_808_631_011_52, hold: MS });
     let (rate_bps, queue) = (Some(7_299_997), Queue::Bytes(1500));
     let back = LinkSpec { rate_bps, delay: 14 * MS, reorder, queue, ..LinkSpec::default() };
-    let config =
-        SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, classify_losses: false };
+    let config = SenderConfig {
+        payload_bytes: 1037,
+        overhead_bytes: OVERHEAD,
+        seed: 0,
+        classification: LossClassification::None,
+    };
     let mut pair = Pair::new(Line::new(there, back));
     let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), receiving_end(false, 3_122_399));
     flow.has_drops = false;

@@ -1,5 +1,7 @@
 //! What a classifier is worth to a sender: Dickens §4.1.1 and Table 1, with our windows.
 
+mod table_1;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -12,14 +14,27 @@ use barograph_transfer::testkit::controller::{ResponseFunction, response};
 
 use super::judge::{Judged, Method, Split, is_in_range, percent, rates, runs, those};
 use super::tables::{TRANSFERS, Transfer};
+use super::windows::Run;
 use crate::stats::range;
-use crate::table::{Table, cells, list};
+use crate::table::{Table, cells, factor, list};
 
-/// The simulated throughputs, and whether the floors are met. Each window is judged by models that
-/// were not fitted on its run.
-pub(crate) fn table(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<String> {
+/// Tables of the simulations.
+pub(crate) struct Worth {
+    /// With as many lossy windows as in the paper's Table 1.
+    pub(crate) papers_counts: String,
+    /// With the windows of our runs in their order.
+    pub(crate) table_1: String,
+}
+
+/// Simulates with windows, each of which is judged by models that were not fitted on its run.
+pub(crate) fn tables(windows: &[LabelledWindow], runs: &[Run], seed: u64) -> anyhow::Result<Worth> {
     let judged = Split::Five.classify(windows, seed)?;
-    let pool = those(&judged, |window| {
+    Ok(Worth { papers_counts: table(&judged, seed)?, table_1: table_1::table(&judged, runs, seed)? })
+}
+
+/// The simulated throughputs, and whether the floors are met.
+fn table(judged: &[Judged<'_>], seed: u64) -> anyhow::Result<String> {
+    let pool = those(judged, |window| {
         window.cause == Label::Host && window.signature.packets() == PACKETS && is_in_range(window)
     });
     if pool.is_empty() {
@@ -192,10 +207,6 @@ fn mbit(bit_s: f64) -> String {
     if mbit < 100.0 { format!("{mbit:.1}") } else { format!("{mbit:.0}") }
 }
 
-fn factor(factor: f64) -> String {
-    if factor < 10.0 { format!("{factor:.2}") } else { format!("{factor:.0}") }
-}
-
 const SEEDS: u64 = 3;
 
 /// Random stream of the seed for this; the parts of the runs and the bootstrap have their own.
@@ -291,15 +302,20 @@ pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, rng: &mut Seed
                 return None;
             }
             left -= 1;
-            let mut rest = rng.uniform();
-            let found = weights.iter().position(|weight| {
-                rest -= weight;
-                rest < 0.0
-            });
-            // Rounding may leave the sum of the weights just under 1; then the last is drawn.
-            Some(found.unwrap_or(weights.len().saturating_sub(1)))
+            Some(pick(weights, rng))
         })
         .collect()
+}
+
+/// Draws an index by weight.
+fn pick(weights: &[f64], rng: &mut SeededRng) -> usize {
+    let mut rest = rng.uniform();
+    let found = weights.iter().position(|weight| {
+        rest -= weight;
+        rest < 0.0
+    });
+    // Rounding may leave the sum of the weights just under 1; then the last is drawn.
+    found.unwrap_or(weights.len().saturating_sub(1))
 }
 
 /// Marks the positions of the `count` lossy windows with the lowest loss rates, where the paper's

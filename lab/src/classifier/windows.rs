@@ -54,8 +54,10 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<LabelledWindow>> {
 }
 
 pub(crate) struct Run {
-    name: String,
+    pub(crate) name: String,
     kind: String,
+    /// Whether the design of the run lets only the host lose packets.
+    pub(crate) is_host: bool,
     packets: u64,
     burst: Option<u32>,
     /// For each gap: packets received before it, packets lost, and the rise of the kernel's
@@ -80,7 +82,7 @@ pub(crate) fn runs(folder: &Path) -> anyhow::Result<Vec<Run>> {
 
 fn run(line: &str) -> anyhow::Result<Run> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let &[name, _, kind, packets, _, _, settings, gaps] = fields.as_slice() else {
+    let &[name, class, kind, packets, _, _, settings, gaps] = fields.as_slice() else {
         bail!("{} columns instead of 8", fields.len());
     };
     let settings: serde_json::Value = serde_json::from_str(settings)?;
@@ -91,6 +93,7 @@ fn run(line: &str) -> anyhow::Result<Run> {
     Ok(Run {
         name: name.to_owned(),
         kind: kind.to_owned(),
+        is_host: class == "cpu",
         packets: packets.parse()?,
         burst: settings["batch"].as_u64().and_then(|batch| batch.try_into().ok()),
         gaps: gaps.split_whitespace().map(gap).collect::<anyhow::Result<_>>()?,
@@ -106,6 +109,16 @@ impl Run {
         meter: &mut Meter,
         mut emit: impl FnMut(LabelledWindow),
     ) -> anyhow::Result<()> {
+        self.cut_all(packets, meter, |window| window.into_iter().for_each(&mut emit))
+    }
+
+    /// As [`Run::cut`], but also calls `emit` for each window without losses, with `None`.
+    pub(crate) fn cut_all(
+        &self,
+        packets: u32,
+        meter: &mut Meter,
+        mut emit: impl FnMut(Option<LabelledWindow>),
+    ) -> anyhow::Result<()> {
         let (mut signature, mut host) = (Signature::new(), 0);
         let mut end = |signature: &mut Signature, host: &mut u32| {
             if signature.lost() > 0 {
@@ -117,14 +130,16 @@ impl Run {
                 let evidence = Evidence { burst: self.burst, host_drops: Some(*host), ..Evidence::default() };
                 let (kind, run) = (self.kind.clone(), self.name.clone());
                 let metrics = meter.measure(signature);
-                emit(LabelledWindow {
+                emit(Some(LabelledWindow {
                     signature: std::mem::take(signature),
                     metrics,
                     evidence,
                     cause,
                     kind,
                     run,
-                });
+                }));
+            } else {
+                emit(None);
             }
             signature.clear();
             *host = 0;

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Busy {
-    /// A CPU quota: it runs 25 of 100 ms.
+    /// A CPU quota: it runs 25 of 100 ms. The seed decides where in a period the run begins.
     Quota,
     /// The paper's generator (Dickens §3.1.4), its times divided by 50: up to 7 processes for 20 to
     /// 140 ms, then none for up to 400 ms. While they run, the receiver gets its time slices among
@@ -21,16 +21,19 @@ impl Busy {
     /// Times at which the receiver does not run, up to `until`.
     fn stalls(self, seed: u64, until: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
-        let mut at = Duration::ZERO;
+        let mut rng = SeededRng::new(seed, STALLS_STREAM);
         match self {
             Self::Quota => {
+                let mut at = QUOTA_PERIOD.mul_f64(rng.uniform());
+                // The period that is under way at the start.
+                stalls.push((at.saturating_sub(QUOTA_PERIOD - QUOTA_RUNS), at));
                 while at < until {
-                    stalls.push((at + 25 * MS, at + 100 * MS));
-                    at += 100 * MS;
+                    stalls.push((at + QUOTA_RUNS, at + QUOTA_PERIOD));
+                    at += QUOTA_PERIOD;
                 }
             }
             Self::Generator => {
-                let mut rng = SeededRng::new(seed, 31);
+                let mut at = Duration::ZERO;
                 while at < until {
                     let others = rng.index_below(8) as u32;
                     let end = at + MS.mul_f64(20.0 + 120.0 * rng.uniform());
@@ -47,6 +50,14 @@ impl Busy {
 }
 
 const MS: Duration = Duration::from_millis(1);
+
+/// Random stream of the seed for the stalls; losses and probes have their own.
+const STALLS_STREAM: u64 = 31;
+
+/// Period of the quota: that of Linux's `cpu.max` if no other is given.
+const QUOTA_PERIOD: Duration = Duration::from_millis(100);
+/// Time of each period in which the host runs.
+const QUOTA_RUNS: Duration = Duration::from_millis(25);
 
 /// Time slice of a process if others are ready, too (Linux: 2.8 ms and more).
 const SLICE: Duration = Duration::from_millis(3);
@@ -281,8 +292,24 @@ mod tests {
         // A small buffer holds 0.212 MB, and then 0.94 MB arrive while the host runs.
         let small = (0.025 * 37.5 + 0.212) / 2.5;
         assert!((0.95..1.05).contains(&(drains(212_000) / small)), "{}", drains(212_000));
-        assert_eq!(host(1500).runs_from(40 * MS), 100 * MS);
-        assert_eq!(host(1500).runs_from(10 * MS), 10 * MS);
+        // From the end of a stall on it runs for 25 ms.
+        let woke = host(1500).stalls[1].1;
+        assert_eq!(host(1500).runs_from(woke + 24 * MS), woke + 24 * MS);
+        assert_eq!(host(1500).runs_from(woke + 26 * MS), woke + QUOTA_PERIOD);
+    }
+
+    #[test]
+    fn the_phase_of_a_quota_depends_on_its_seed() {
+        let until = Duration::from_secs(1);
+        let stalls = |seed| Busy::Quota.stalls(seed, until);
+        assert_eq!(stalls(1), stalls(1));
+        assert_ne!(stalls(1), stalls(2));
+        for seed in 1..20 {
+            let all = stalls(seed);
+            assert!(all.windows(2).all(|pair| pair[0].1 + QUOTA_RUNS == pair[1].0), "{seed}: {all:?}");
+            assert!(all[0].0 == Duration::ZERO || all[0].1 - all[0].0 == QUOTA_PERIOD - QUOTA_RUNS);
+            assert!(all.last().is_some_and(|(_, end)| until <= *end), "{seed}: {all:?}");
+        }
     }
 
     #[test]

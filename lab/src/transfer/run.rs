@@ -12,6 +12,7 @@ use barograph_transfer::testkit::wire::{Feedback, GapReport, Totals};
 use barograph_transfer::testkit::{Arrival, Cubic, Receiver, ReceiverConfig, Sender, SenderConfig};
 
 use super::host::{Hold, Host, Predictor, known};
+use crate::evidence::LossEvidence;
 use crate::jobs;
 use crate::stats::jain;
 
@@ -19,15 +20,13 @@ use crate::stats::jain;
 pub(crate) struct Ours {
     pub(crate) kind: ControllerKind,
     pub(crate) start_s: u64,
-    pub(crate) classify_losses: bool,
-    /// Whether the receiver's kernel counts its drops.
-    pub(crate) has_kernel_counter: bool,
+    pub(crate) evidence: LossEvidence,
     pub(crate) lies: bool,
 }
 
 impl Ours {
     pub(crate) fn new(kind: ControllerKind) -> Self {
-        Self { kind, start_s: 0, classify_losses: true, has_kernel_counter: true, lies: false }
+        Self { kind, start_s: 0, evidence: LossEvidence::Counter, lies: false }
     }
 }
 
@@ -54,6 +53,7 @@ struct Second {
     cubic: Count,
     waits: u64,
     waited_s: f64,
+    lost: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +99,12 @@ impl RunSamples {
         1e3 * (after.0 - before.0) / (after.1 - before.1).max(1) as f64
     }
 
+    /// Share of the packets of all flows that the bottleneck lost.
+    pub(crate) fn bottleneck_loss(&self, from_s: u64, to_s: u64) -> f64 {
+        let (before, after) = self.between(from_s, to_s, |second| (second.lost, second.waits));
+        (after.0 - before.0) as f64 / (after.1 - before.1).max(1) as f64
+    }
+
     pub(crate) fn jain(&self, from_s: u64, to_s: u64) -> f64 {
         let count = self.seconds.first().map_or(0, |second| second.flows.len());
         let rates: Vec<f64> = (0..count).map(|flow| self.bytes_s(flow, from_s, to_s)).collect();
@@ -108,6 +114,23 @@ impl RunSamples {
 
 impl Case {
     pub(crate) fn go(&self) -> anyhow::Result<RunSamples> {
+        let seconds = self.observe(Duration::from_secs(1), sample)?;
+        Ok(RunSamples { seconds })
+    }
+
+    /// Results of `observe` on the first flow's sender, at the start and after each `step`.
+    pub(crate) fn trace<T>(
+        &self,
+        step: Duration,
+        mut observe: impl FnMut(Duration, &Sender) -> T,
+    ) -> anyhow::Result<Vec<T>> {
+        let samples =
+            self.observe(step, |pair| Some(observe(pair.now(), &pair.flows().first()?.flow.sender)))?;
+        Ok(samples.into_iter().flatten().collect())
+    }
+
+    /// Runs the flows; returns the results of `observe` at the start and after each `step`.
+    fn observe<T>(&self, step: Duration, mut observe: impl FnMut(&Flows) -> T) -> anyhow::Result<Vec<T>> {
         let mut pair = Pair::new(self.path.link()?);
         for (number, ours) in self.flows.iter().enumerate() {
             pair.add(self.flow(number as u64, *ours)?);
@@ -118,17 +141,18 @@ impl Case {
                 self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(ControllerKind::Fixed) })?,
             );
         }
-        let mut seconds = vec![sample(&pair)];
-        for second in 1..=self.seconds {
-            pair.run(Duration::from_secs(second), u64::MAX);
-            seconds.push(sample(&pair));
+        let (mut samples, mut at) = (vec![observe(&pair)], step);
+        while at <= Duration::from_secs(self.seconds) {
+            pair.run(at, u64::MAX);
+            samples.push(observe(&pair));
+            at += step;
         }
         for running in pair.flows() {
             if let Some(violation) = &running.violation {
                 anyhow::bail!("a flow violated the protocol: {violation}");
             }
         }
-        Ok(RunSamples { seconds })
+        Ok(samples)
     }
 
     fn flow(&self, number: u64, ours: Ours) -> anyhow::Result<FlowConfig<Box<dyn ReceivingEnd>>> {
@@ -140,7 +164,7 @@ impl Case {
             payload_bytes,
             overhead_bytes: OVERHEAD,
             seed,
-            classify_losses: ours.classify_losses,
+            classification: ours.evidence.classification(),
         };
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
@@ -153,7 +177,7 @@ impl Case {
             sender,
             receiver,
             overhead_bytes: OVERHEAD,
-            has_drops: ours.has_kernel_counter,
+            has_drops: ours.evidence.has_counter(),
         })
     }
 }
@@ -164,7 +188,10 @@ const OBJECT_BYTES: u64 = 1 << 44;
 /// Share of the bottleneck that `fixed` sends, and at which the paper's controllers begin.
 pub(crate) const GIVEN: f64 = 0.95;
 
-fn sample(pair: &Pair<Bottleneck, Box<dyn ReceivingEnd>>) -> Second {
+/// Flows of a run, with their link.
+type Flows = Pair<Bottleneck, Box<dyn ReceivingEnd>>;
+
+fn sample(pair: &Flows) -> Second {
     let flows = pair.flows().iter().map(|running| {
         let stats = running.flow.sender.stats();
         Mark {
@@ -175,7 +202,13 @@ fn sample(pair: &Pair<Bottleneck, Box<dyn ReceivingEnd>>) -> Second {
         }
     });
     let link = &pair.link;
-    Second { flows: flows.collect(), cubic: link.cubic(), waits: link.waits, waited_s: link.waited_s }
+    Second {
+        flows: flows.collect(),
+        cubic: link.cubic(),
+        waits: link.waits,
+        waited_s: link.waited_s,
+        lost: link.lost,
+    }
 }
 
 /// A receiver that attributes every loss to its host and claims to read 10 Gbit/s.
@@ -267,6 +300,7 @@ impl SimPath {
             predictor: (self.hold == Hold::Predicted).then(|| Predictor::new(2 * self.half())),
             waits: 0,
             waited_s: 0.0,
+            lost: 0,
         })
     }
 }
@@ -286,6 +320,8 @@ pub(crate) struct Bottleneck {
     /// Packets that arrived at the queue, and the sum of their waiting times there.
     pub(crate) waits: u64,
     pub(crate) waited_s: f64,
+    /// Packets that were lost at the queue or after it.
+    pub(crate) lost: u64,
 }
 
 #[derive(Debug, Default)]
@@ -326,7 +362,10 @@ impl Bottleneck {
         self.waited_s += self.there.backlog_bytes(now) as f64 / self.bytes_s;
         match self.there.send(now, bytes as usize) {
             PacketFate::Delivered { at } => Some(at),
-            PacketFate::Lost | PacketFate::QueueFull => None,
+            PacketFate::Lost | PacketFate::QueueFull => {
+                self.lost += 1;
+                None
+            }
         }
     }
 

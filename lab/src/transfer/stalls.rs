@@ -8,23 +8,27 @@ use super::contention::{BUFFERS, MBIT_S, RTT_MS, paths};
 use super::host::{Busy, Hold};
 use super::run::{Case, Ours, SimPath, all};
 use super::{START_S, Setting};
+use crate::evidence::LossEvidence;
 use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
 /// `fixed` without loss attribution sends at 95 % of the path whatever is lost, so it shows only
 /// the effect of holding.
-const KINDS: [(ControllerKind, bool); 3] =
-    [(ControllerKind::Fixed, false), (ControllerKind::Model, true), (ControllerKind::HighSpeed, true)];
+const KINDS: [(ControllerKind, LossEvidence); 3] = [
+    (ControllerKind::Fixed, LossEvidence::None),
+    (ControllerKind::Model, LossEvidence::Counter),
+    (ControllerKind::HighSpeed, LossEvidence::Counter),
+];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
     let (mut cases, mut names) = (Vec::new(), Vec::new());
     for (plain, busy, buffer, drains) in paths(&[Busy::Quota, Busy::Generator], &BUFFERS, 0.0, setting) {
-        for (kind, classify_losses) in KINDS {
+        for (kind, evidence) in KINDS {
             names.push((busy, buffer, kind, drains));
             cases.extend(Hold::ALL.map(|hold| Case {
                 path: SimPath { hold, ..plain.clone() },
-                flows: vec![Ours { classify_losses, ..Ours::new(kind) }],
+                flows: vec![Ours { evidence, ..Ours::new(kind) }],
                 seconds,
             }));
         }

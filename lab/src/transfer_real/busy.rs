@@ -11,6 +11,7 @@ use super::flow::{Flow, Ours, SenderResult};
 use super::raw::Flood;
 use super::session::{AROUND, Bound, Plan, Session, for_people};
 use super::{flow, session};
+use crate::evidence::LossEvidence;
 use crate::signatures::host;
 use crate::signatures::host::{Load, limit_to};
 use crate::signatures::plan::Host;
@@ -111,7 +112,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let plan = Plan::of(1, cell_time(session), 1);
         let drains = session.cell(format!("{name}: a flood"), plan, || flood(session, &group))?;
         let fixed = Ours {
-            classify_losses: false,
+            evidence: LossEvidence::None,
             receive_buffer: group.buffer,
             ..ours(session, ControllerKind::Fixed)
         };
@@ -124,10 +125,11 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let fixed = number(fixed_bps.map(|bps| bps / 1e6), 0);
             let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
-            for classify_losses in [true, false] {
+            for evidence in [LossEvidence::Counter, LossEvidence::None] {
+                let classify_losses = evidence.is_classified();
                 let what =
                     format!("{name}: {kind}, classifier {}", if classify_losses { "on" } else { "off" });
-                let ours = Ours { classify_losses, receive_buffer: group.buffer, ..ours(session, kind) };
+                let ours = Ours { evidence, receive_buffer: group.buffer, ..ours(session, kind) };
                 let found = session.cell(what, plan, || one(session, group.trouble, &ours));
                 let BusyRun { bps, sender, socket_drops, link_drops } = match found {
                     Ok(result) => result,

@@ -19,11 +19,13 @@ use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
 use barograph_transfer::testkit::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::{LossesByEvidence, SenderStats};
 use rangemap::RangeSet;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::evidence::LossEvidence;
 use crate::process::{Process, input_ends};
 use crate::signatures::host::pin;
 use crate::stats::{Rank, quantile, sorted};
@@ -33,8 +35,8 @@ pub(crate) struct Ours {
     #[serde(with = "by_name")]
     pub(crate) kind: ControllerKind,
     pub(crate) is_sealed: bool,
-    /// Whether losses are classified by cause.
-    pub(crate) classify_losses: bool,
+    /// What the sender uses to classify losses. The receiver's kernel always counts its drops.
+    pub(crate) evidence: LossEvidence,
     /// Whether both ends hash what they read and write.
     pub(crate) is_hashed: bool,
     /// Whether both ends use more memory than caches hold.
@@ -54,7 +56,7 @@ impl Ours {
         Self {
             kind,
             is_sealed: true,
-            classify_losses: true,
+            evidence: LossEvidence::Counter,
             is_hashed: false,
             is_cold: false,
             rate_bytes_s: None,
@@ -99,12 +101,34 @@ pub(crate) struct SenderResult {
     pub(crate) lost_host: u64,
     pub(crate) lost_network: u64,
     pub(crate) lost_unknown: u64,
+    pub(crate) settled: SettledLosses,
     /// CPU time of the loop's thread, and the classifier's part of it (s).
     pub(crate) cpu_s: f64,
     pub(crate) classifier_s: f64,
     /// Smoothed round trips: time (ms since the epoch) and value (s).
     pub(crate) rtts: Vec<(u64, f64)>,
     pub(crate) failure: Option<String>,
+}
+
+/// Lost packets by the evidence that settled their cause, as [`LossesByEvidence`] has them, and
+/// those that changed sides or have no verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SettledLosses {
+    pub(crate) counter: u64,
+    pub(crate) marks: u64,
+    pub(crate) delay: u64,
+    pub(crate) pattern: u64,
+    pub(crate) expired: u64,
+    pub(crate) taken_back: u64,
+    pub(crate) pending: u64,
+}
+
+impl SettledLosses {
+    fn new(stats: &SenderStats) -> Self {
+        let LossesByEvidence { counter, marks, delay, pattern, expired } = stats.settled;
+        let (taken_back, pending) = (stats.taken_back, stats.pending);
+        Self { counter, marks, delay, pattern, expired, taken_back, pending }
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -249,7 +273,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
             payload_bytes,
             overhead_bytes,
             seed: ours.seed,
-            classify_losses: ours.classify_losses,
+            classification: ours.evidence.classification(),
         },
         OBJECT_BYTES,
         &RangeSet::new(),
@@ -273,6 +297,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
         lost_host: seen.stats.lost_host,
         lost_network: seen.stats.lost_network,
         lost_unknown: seen.stats.lost_unknown,
+        settled: SettledLosses::new(&seen.stats),
         cpu_s: seen.cpu.as_secs_f64(),
         classifier_s: seen.cpu_classifier.as_secs_f64(),
         rtts: sampler.join().unwrap_or_default(),

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::flow::Ours;
 use super::session::{AROUND, Bound, Plan, Session, gbit_s};
 use super::{raw, session};
+use crate::evidence::LossEvidence;
 use crate::stats::{mean, mean_and_error, mean_of_some};
 use crate::table::{Section, Table, cells};
 
@@ -52,8 +53,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         Table::titled("line | pairs | without (%) | with (%) | with − without (points) | thread clock (%)");
     let (mut rows, mut goals) = (Vec::new(), Vec::new());
     for (name, link, line_bps) in lines {
-        let flow = |classify_losses| Ours {
-            classify_losses,
+        let flow = |evidence| Ours {
+            evidence,
             // A little less than the line, because its rate also counts Ethernet's headers.
             rate_bytes_s: Some(line_bps / 8.0 * OF_LINE),
             ..Ours::new(ControllerKind::Fixed)
@@ -63,15 +64,15 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             // Every other pair is in reverse order, so that a machine that slows down favours
             // neither.
             let (mut with, mut without) = (None, None);
-            for classify_losses in if pair % 2 == 0 { [true, false] } else { [false, true] } {
+            let (on_first, off_first) =
+                ([LossEvidence::Counter, LossEvidence::None], [LossEvidence::None, LossEvidence::Counter]);
+            for evidence in if pair % 2 == 0 { on_first } else { off_first } {
                 let (what, plan) = (
                     format!("{name}: pair {} of {pairs}", pair + 1),
                     Plan::of(1, START + MEASURED + AROUND, 1),
                 );
-                match session
-                    .cell(what, plan, || session.ours(&link, &flow(classify_losses), START, MEASURED))
-                {
-                    Ok(run) if classify_losses => with = Some(run),
+                match session.cell(what, plan, || session.ours(&link, &flow(evidence), START, MEASURED)) {
+                    Ok(run) if evidence.is_classified() => with = Some(run),
                     Ok(run) => without = Some(run),
                     Err(error) => goals.push(format!("- {name}: a pair is left out: {error:#}\n")),
                 }

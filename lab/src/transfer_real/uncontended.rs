@@ -11,6 +11,7 @@ use super::peer::Peer;
 use super::raw::{Limit, digest_bytes_s, rest};
 use super::session::{AROUND, Bound, Plan, Rounds, Session, gbit_s, ratio};
 use super::{raw, session};
+use crate::evidence::LossEvidence;
 use crate::signatures::host::Cpus;
 use crate::stats::median;
 use crate::table::{Section, Table, cells, dash};
@@ -208,9 +209,9 @@ fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
     let (pinned_sealed, pinned_clear) = (pinned(sealed), pinned(clear));
     let rows = [
         pinned_sealed,
-        Ours { classify_losses: false, ..pinned_sealed },
+        Ours { evidence: LossEvidence::None, ..pinned_sealed },
         pinned_clear,
-        Ours { classify_losses: false, ..pinned_clear },
+        Ours { evidence: LossEvidence::None, ..pinned_clear },
         sealed,
         clear,
         Ours { is_hashed: true, ..sealed },
@@ -226,7 +227,7 @@ fn name(subject: &Subject) -> String {
         Subject::Peer(peer) => peer.name(),
         Subject::Ours(ours) => {
             let seal = if ours.is_sealed { "sealed" } else { "clear" };
-            let classifier = if ours.classify_losses { "on" } else { "off" };
+            let classifier = if ours.evidence.is_classified() { "on" } else { "off" };
             let digest = if ours.is_hashed { ", digest" } else { "" };
             let cold = if ours.is_cold { ", from 64 MiB" } else { "" };
             let free = if ours.is_hashed || ours.sender_cpu.is_some() { "" } else { FREE };

@@ -28,10 +28,10 @@ use self::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use self::timers::Timers;
 use crate::proto::loss_attributor::LossAccounting;
 use crate::proto::wire::{NOTE_BYTES, SenderReport};
-use crate::proto::{Controller, Rtt, TooLong, nanos};
+use crate::proto::{Controller, LossClassification, LossesByEvidence, Rtt, TooLong, nanos};
 
 /// Configuration of a [`Sender`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SenderConfig {
     /// Bytes of the object in a full packet; 0 counts as 1.
     pub payload_bytes: u32,
@@ -40,8 +40,8 @@ pub struct SenderConfig {
     /// Seed of the packet numbers that are skipped. An acknowledgement of a skipped number proves a
     /// false report, so the seed must stay secret.
     pub seed: u64,
-    /// Whether losses are classified by cause. If not, all losses count as network losses.
-    pub classify_losses: bool,
+    /// How the causes of losses are found.
+    pub classification: LossClassification,
 }
 
 /// A packet to send: the caller reads the bytes of the range, and encodes and seals the packet.
@@ -106,6 +106,13 @@ pub struct SenderStats {
     /// Number of packets lost with an unknown cause. The controller treats these losses as network
     /// losses.
     pub lost_unknown: u64,
+    /// Lost packets by the evidence that settled their cause.
+    pub settled: LossesByEvidence,
+    /// Packets that were charged to the network first and to the receiving host later. They count
+    /// in `lost_host`.
+    pub taken_back: u64,
+    /// Lost packets that wait for a verdict.
+    pub pending: u64,
 }
 
 /// The sending half of the protocol, for one object.
@@ -160,7 +167,7 @@ impl Sender {
             rtt: Rtt::default(),
             pacing: Pacing::new(config.payload_bytes, config.overhead_bytes, controller),
             losses: LossDetector::default(),
-            loss_accounting: LossAccounting::new(config.classify_losses),
+            loss_accounting: LossAccounting::new(&config.classification),
             reports: Reports::default(),
             timers: Timers::default(),
             pending: PendingAcks::default(),
@@ -196,6 +203,9 @@ impl Sender {
             lost_host: self.loss_accounting.host(),
             lost_network: self.loss_accounting.network,
             lost_unknown: self.loss_accounting.unknown,
+            settled: self.loss_accounting.settled(),
+            taken_back: self.loss_accounting.taken_back,
+            pending: self.loss_accounting.pending(),
             ..self.stats
         }
     }

@@ -11,7 +11,7 @@ use barograph_transfer::testkit::controller::{self, ControllerConfig};
 use barograph_transfer::testkit::io::flow::{FlowError, FlowMonitor, Origin, ReceiveFlow, SendFlow, Sink};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
-use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::testkit::{LossClassification, Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 
 pub(crate) const TRANSFER: u32 = 7;
@@ -121,7 +121,7 @@ impl World {
             payload_bytes,
             overhead_bytes: 1428 - payload_bytes,
             seed: 1,
-            classify_losses: true,
+            classification: LossClassification::Default,
         };
         let controller = self.kind.controller(ControllerConfig::default());
         let outflow = SendFlow {

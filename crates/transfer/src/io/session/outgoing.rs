@@ -23,7 +23,7 @@ use crate::io::identity::random;
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::proto::controller::ControllerConfig;
 use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
-use crate::proto::{Sender, SenderConfig, TooLong};
+use crate::proto::{LossClassification, Sender, SenderConfig, TooLong};
 
 /// What a session sends, and when it may end early.
 pub(super) struct SessionRequest<'a> {
@@ -269,8 +269,9 @@ impl Outgoing<'_> {
             packet_bytes: payload_bytes + overhead_bytes,
             seed: seed()?,
         });
-        let classify_losses = self.config.classify_losses;
-        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, classify_losses };
+        let classification =
+            if self.config.classify_losses { LossClassification::Default } else { LossClassification::None };
+        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, classification };
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
         let sender = Sender::new(sender, self.bytes, &held, controller)
             .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;

@@ -1,10 +1,12 @@
 //! The most recent packets of a transfer, with the causes reported for the lost packets.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use barograph_loss::{Cause, Classifier, GapEvidence, Meter, Signature};
+use barograph_loss::{Cause, GapEvidence, Meter, Signature};
 
-use super::{AttributedLoss, UnattributedLoss};
+use super::judge::Judge;
+use super::{AttributedLoss, SettledBy, UnattributedLoss};
 use crate::proto::wire::GapReport;
 
 /// Runs of lost packets in order; all other packets arrived.
@@ -24,33 +26,109 @@ pub(super) struct Window {
 pub(super) struct Gap {
     pub(super) missing: UnattributedLoss,
     pub(super) reported: ReportedCause,
+    /// Evidence of what was reported.
+    pub(super) settled_by: SettledBy,
+    /// Whether the loss was in a window that was classified.
+    pub(super) is_judged: bool,
+    /// Time until which the loss is pending without a verdict.
+    pub(super) deadline: Duration,
+    /// Whether the loss was given time to wait.
+    pub(super) is_patient: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedCause {
+    /// No cause: the loss is pending.
     Nothing,
     /// The receiving host; only the receiver's claim supports this cause.
     Claimed,
     Host,
     Network,
+    /// Unknown, or the network without a verdict on enough packets. A verdict for the host takes
+    /// this report back.
+    Doubtful(Cause),
+}
+
+/// When and with how much a window is classified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) now: Duration,
+    /// The window ends before this index.
+    pub(super) settled: u64,
+    /// Number of packets that the sender sends in one burst.
+    pub(super) burst: u32,
+}
+
+/// What a classification found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    /// Whether the receiver's claims are contradicted; `None` if the receiver made no claims.
+    pub(super) is_disbelieved: Option<bool>,
+    /// Whether losses without a claim were the host's.
+    pub(super) is_host: bool,
+    /// Whether the deadline of a loss passed without a verdict.
+    pub(super) has_expired: bool,
 }
 
 impl Gap {
     fn end(&self) -> u64 {
         self.missing.index + u64::from(self.missing.packets)
     }
+
+    /// Cause that was reported, if any.
+    fn cause(&self) -> Option<Cause> {
+        match self.reported {
+            ReportedCause::Nothing => None,
+            ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
+            ReportedCause::Network => Some(Cause::Network),
+            ReportedCause::Doubtful(cause) => Some(cause),
+        }
+    }
+
+    /// The report before a classification; `None` if the loss is pending.
+    pub(super) fn first_report(&self) -> Option<AttributedLoss> {
+        let Self { missing, settled_by, .. } = *self;
+        self.cause().map(|cause| AttributedLoss { missing, cause, settled_by, before: None })
+    }
+
+    /// Changes what is reported. Returns the new report.
+    fn report(&mut self, reported: ReportedCause, settled_by: SettledBy) -> Option<AttributedLoss> {
+        let before = self.cause().map(|cause| (cause, self.settled_by));
+        (self.reported, self.settled_by) = (reported, settled_by);
+        let missing = self.missing;
+        self.cause().map(|cause| AttributedLoss { missing, cause, settled_by, before })
+    }
 }
 
 impl Window {
-    /// Whether every loss has a cause, and no claim still has to be checked.
+    /// Whether no loss waits for a classification.
     pub(super) fn is_attributed(&self) -> bool {
-        self.gaps.iter().all(|gap| matches!(gap.reported, ReportedCause::Host | ReportedCause::Network))
+        self.gaps.iter().all(|gap| match gap.reported {
+            ReportedCause::Nothing | ReportedCause::Claimed => false,
+            ReportedCause::Doubtful(_) => gap.is_judged,
+            ReportedCause::Host | ReportedCause::Network => true,
+        })
     }
 
+    /// The oldest gap without a cause.
+    pub(super) fn oldest_pending(&self) -> Option<&Gap> {
+        self.gaps.iter().find(|gap| gap.reported == ReportedCause::Nothing)
+    }
+
+    /// Number of lost packets without a cause.
+    pub(super) fn pending(&self) -> u64 {
+        let pending = self.gaps.iter().filter(|gap| gap.reported == ReportedCause::Nothing);
+        pending.map(|gap| u64::from(gap.missing.packets)).sum()
+    }
+
+    /// Adds a gap. Joins it to the last gap if they are adjacent and neither was charged, because a
+    /// charge is taken back as a whole.
     pub(super) fn push(&mut self, gap: Gap) {
+        let is_charged = matches!(gap.reported, ReportedCause::Doubtful(_));
         match self.gaps.back_mut() {
             Some(last)
                 if last.end() == gap.missing.index
+                    && !is_charged
                     && (last.reported, last.missing.evidence) == (gap.reported, gap.missing.evidence) =>
             {
                 last.missing.packets = last.missing.packets.saturating_add(gap.missing.packets);
@@ -61,21 +139,21 @@ impl Window {
     }
 
     /// Removes runs that began before `start`. Runs without a cause are reported as unknown.
-    pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) {
+    /// Returns whether one of them still had time to wait.
+    pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) -> bool {
         self.start = self.start.max(start);
-        while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
+        let mut has_expired = false;
+        while let Some(gap) = self.gaps.front_mut().filter(|gap| gap.missing.index < start) {
             // If the window's start would cut a run, begin the window after this run, because the
             // classifier was not fitted on parts of runs.
             self.start = self.start.max(gap.end());
             if gap.reported == ReportedCause::Nothing {
-                attributed.push(AttributedLoss {
-                    missing: gap.missing,
-                    cause: Cause::Unknown,
-                    is_taken_back: false,
-                });
+                has_expired |= gap.is_patient;
+                attributed.extend(gap.expire());
             }
             self.gaps.pop_front();
         }
+        has_expired
     }
 
     /// Records that a packet arrived after it was declared lost. Returns the cause that was
@@ -88,7 +166,7 @@ impl Window {
         };
         let before = (index - gap.missing.index) as u32;
         let after = gap.missing.packets.saturating_sub(before + 1);
-        let reported = gap.reported;
+        let cause = gap.cause();
         // All packets of a run are full, except the object's last one.
         let rest = gap.missing.bytes.saturating_sub(bytes);
         let bytes_before = rest * u64::from(before) / u64::from((before + after).max(1));
@@ -99,40 +177,31 @@ impl Window {
             (0, 0) => drop(self.gaps.remove(at)),
             (0, _) => gap.missing = behind,
             (_, 0) => {}
-            _ => self.gaps.insert(at + 1, Gap { missing: behind, reported }),
+            _ => {
+                let behind = Gap { missing: behind, ..*gap };
+                self.gaps.insert(at + 1, behind);
+            }
         }
-        match reported {
-            ReportedCause::Nothing => None,
-            ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
-            ReportedCause::Network => Some(Cause::Network),
-        }
+        cause
     }
 
-    /// Classifies the window, which ends before `settled`, and reports the causes of the losses
-    /// that waited for this verdict. Returns whether the receiver's claims are contradicted, or
-    /// `None` if the receiver made no claims.
+    /// Classifies the window. Reports the causes of the losses that waited for this verdict, and
+    /// takes back doubtful reports of losses that are the host's.
     pub(super) fn classify(
         &mut self,
-        classifier: &Classifier,
-        settled: u64,
-        burst: u32,
+        judge: &Judge,
+        look: Look,
         attributed: &mut Vec<AttributedLoss>,
-    ) -> Option<bool> {
-        let claims = self.gaps.iter().filter(|gap| gap.missing.evidence.host_drops == Some(true)).count();
-        self.draw(settled);
+    ) -> Outcome {
+        let has_claims = self.gaps.iter().any(|gap| gap.missing.evidence.host_drops == Some(true));
+        self.draw(look.settled);
         let metrics = self.meter.measure(&self.signature);
-        let window = barograph_loss::Evidence { burst: Some(burst), ..barograph_loss::Evidence::default() };
         self.causes.clear();
-        let diagnosis = classifier.diagnose_gaps(
-            &self.signature,
-            &metrics,
-            &window,
-            self.known.iter().copied(),
-            |_, cause, _| self.causes.push(cause),
-        );
-        let is_disbelieved = diagnosis.evidence_used.disbelieved;
+        let is_disbelieved =
+            judge.judge(&self.signature, &metrics, look.burst, &self.known, &mut self.causes);
         let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
-
+        let mut outcome =
+            Outcome { is_disbelieved: has_claims.then_some(is_disbelieved), ..Outcome::default() };
         let (mut at, mut last_end) = (0, None);
         for gap in &mut self.gaps {
             // Adjacent runs are one run in the signature.
@@ -143,21 +212,24 @@ impl Window {
                 Cause::Host if is_short && !is_claimed => Cause::Unknown,
                 cause => cause,
             };
-            let is_taken_back =
-                gap.reported == ReportedCause::Claimed && is_disbelieved && cause != Cause::Host;
-            if gap.reported == ReportedCause::Nothing || is_taken_back {
-                attributed.push(AttributedLoss { missing: gap.missing, cause, is_taken_back });
-            }
-            gap.reported = match gap.reported {
-                ReportedCause::Claimed if !is_taken_back => ReportedCause::Host,
-                ReportedCause::Nothing | ReportedCause::Claimed if cause == Cause::Host => {
-                    ReportedCause::Host
-                }
-                ReportedCause::Nothing | ReportedCause::Claimed => ReportedCause::Network,
-                reported => reported,
-            };
+            let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
+            outcome.is_host |= cause == Cause::Host && !is_claimed;
+            let is_sure = !is_short || has_queue(gap);
+            let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_sure }, look.now);
+            outcome.has_expired |= gap.is_patient
+                && settled.is_some_and(|settled| settled.cause == Cause::Unknown && settled.before.is_none());
+            attributed.extend(settled);
         }
-        (claims > 0).then_some(is_disbelieved)
+        if outcome.has_expired {
+            self.expire(attributed);
+        }
+        outcome
+    }
+
+    /// Reports all pending losses as unknown.
+    pub(super) fn expire(&mut self, attributed: &mut Vec<AttributedLoss>) {
+        let pending = self.gaps.iter_mut().filter(|gap| gap.reported == ReportedCause::Nothing);
+        attributed.extend(pending.filter_map(Gap::expire));
     }
 
     /// Builds the signature of the window, with the evidence of each gap.
@@ -185,6 +257,67 @@ impl Window {
     }
 }
 
+/// Verdict on a gap.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    cause: Cause,
+    settled_by: SettledBy,
+    /// Whether the receiver's claims are contradicted.
+    is_disbelieved: bool,
+    /// Whether a verdict for the network is final.
+    is_sure: bool,
+}
+
+impl Gap {
+    /// Reports the loss as unknown.
+    fn expire(&mut self) -> Option<AttributedLoss> {
+        self.report(ReportedCause::Doubtful(Cause::Unknown), SettledBy::Nothing)
+    }
+
+    /// Applies a verdict. Returns what is reported, if anything.
+    fn settle(&mut self, verdict: Verdict, now: Duration) -> Option<AttributedLoss> {
+        let Verdict { cause, settled_by, is_disbelieved, is_sure } = verdict;
+        self.is_judged = true;
+        let reported = match (self.reported, cause) {
+            (ReportedCause::Nothing, Cause::Unknown) if now < self.deadline => return None,
+            (ReportedCause::Nothing | ReportedCause::Doubtful(_), Cause::Host) => ReportedCause::Host,
+            (ReportedCause::Nothing | ReportedCause::Doubtful(_), Cause::Network) if is_sure => {
+                ReportedCause::Network
+            }
+            (ReportedCause::Nothing, cause) => ReportedCause::Doubtful(cause),
+            (ReportedCause::Claimed, Cause::Network | Cause::Unknown) if is_disbelieved => {
+                ReportedCause::Network
+            }
+            (ReportedCause::Claimed, _) => {
+                self.reported = ReportedCause::Host;
+                return None;
+            }
+            _ => return None,
+        };
+        self.report(reported, settled_by)
+    }
+}
+
+/// Evidence that settles a loss without a believed claim.
+fn settled_by(gap: &Gap, cause: Cause, judge: &Judge) -> SettledBy {
+    let evidence = &gap.missing.evidence;
+    if cause == Cause::Unknown {
+        SettledBy::Nothing
+    } else if evidence.is_marked == Some(true) && judge.has_path_evidence() {
+        SettledBy::Marks
+    } else if evidence.delay_us.is_some() && judge.has_path_evidence() {
+        SettledBy::Delay
+    } else {
+        SettledBy::Pattern
+    }
+}
+
+/// Whether a mark or the delay shows a queue before the gap.
+fn has_queue(gap: &Gap) -> bool {
+    let evidence = &gap.missing.evidence;
+    evidence.is_marked == Some(true) || evidence.delay_us.is_some_and(|delay_us| delay_us >= QUEUE_DELAY_US)
+}
+
 fn known(evidence: &GapReport) -> GapEvidence {
     GapEvidence {
         host_drops: evidence.host_drops.map(u32::from),
@@ -204,3 +337,7 @@ fn join(whole: &mut GapEvidence, part: &GapEvidence) {
 /// Number of packets in the shortest window that the classifier was fitted on. In a shorter window,
 /// a pattern alone does not prove that the host lost the packets.
 const PATTERN_PACKETS_MIN: u32 = 2000;
+
+/// One-way delay before a gap, above the path's minimum, from which a queue stood (µs): the
+/// classifier's own limit (`docs/spec/classify.md`, §2).
+const QUEUE_DELAY_US: u32 = 150;

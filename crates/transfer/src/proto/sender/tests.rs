@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
@@ -48,7 +48,12 @@ impl Controller for FeedbackRecorder {
 }
 
 fn sender(object_bytes: u64, seed: u64) -> Sender {
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, classify_losses: true };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed,
+        classification: LossClassification::Default,
+    };
     Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free)).unwrap()
 }
 
@@ -134,8 +139,13 @@ fn an_echo_with_impossible_times_gives_no_rtt_sample() {
 
 #[test]
 fn an_object_longer_than_the_largest_offset_is_refused() {
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
-    let new = |bytes| Sender::new(config, bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed: 3,
+        classification: LossClassification::Default,
+    };
+    let new = |bytes| Sender::new(config.clone(), bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
     assert_eq!(new((1 << 62) - 1), Ok(()));
     assert_eq!(new(1 << 62), Err(TooLong(1 << 62)));
 }
@@ -143,7 +153,12 @@ fn an_object_longer_than_the_largest_offset_is_refused() {
 #[test]
 fn a_new_payload_length_applies_to_the_next_packets() {
     let seen = Arc::new(AtomicU32::new(0));
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed: 3,
+        classification: LossClassification::Default,
+    };
     let controller = Box::new(FeedbackRecorder(seen.clone(), Arc::default()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     // A window of 10 500 bytes holds ten packets of 1050 bytes.
@@ -170,7 +185,12 @@ fn a_new_payload_length_applies_to_the_next_packets() {
 #[test]
 fn an_rtt_sample_is_reported_once() {
     let measured = Arc::new(AtomicU32::new(0));
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed: 3,
+        classification: LossClassification::Default,
+    };
     let controller = Box::new(FeedbackRecorder(Arc::default(), measured.clone()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;
@@ -321,6 +341,40 @@ fn feedback_without_new_information_counts_as_silence() {
     let totals = Totals { packets: 900, ..Totals::default() };
     assert_eq!(sender.handle_feedback(500 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
     assert_eq!(sender.silence(520 * MS), 20 * MS);
+}
+
+/// A controller that records the drain rate of the last feedback.
+#[derive(Debug)]
+struct DrainRecorder(Arc<AtomicU64>);
+
+impl Controller for DrainRecorder {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
+        self.0.store(seen.drain_bytes_s, Ordering::Relaxed);
+    }
+
+    fn on_no_feedback(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        f64::INFINITY
+    }
+}
+
+#[test]
+fn a_sender_that_ignores_the_counter_ignores_the_drain_rate_too() {
+    let drain = |classification: LossClassification| {
+        let seen = Arc::new(AtomicU64::new(0));
+        let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 1, classification };
+        let controller = Box::new(DrainRecorder(seen.clone()));
+        let mut sender = Sender::new(config, 1_000_000, &RangeSet::new(), controller).unwrap();
+        send(&mut sender, MS, 100);
+        let totals = Totals { packets: 5, bytes: 5000, marked: 0, drain_bytes_s: 1000 };
+        let feedback = Feedback { totals, ..runs(0, &[(5, 0)]) };
+        assert_eq!(sender.handle_feedback(10 * MS, 0, &feedback), Ok(()));
+        seen.load(Ordering::Relaxed)
+    };
+    assert_eq!([LossClassification::Default, LossClassification::Counter].map(drain), [1050, 1050]);
+    let without = [LossClassification::Pattern, LossClassification::Paper, LossClassification::None];
+    assert_eq!(without.map(drain), [0, 0, 0]);
 }
 
 proptest! {
