@@ -12,7 +12,7 @@ use barograph_loss::{Cause, Classifier};
 
 pub(super) use self::accounting::LossAccounting;
 use self::judge::Judge;
-use self::window::{Gap, Look, ReportedCause, Window};
+use self::window::{Gap, Look, ReportedCause, Window, has_long_queue};
 use crate::proto::LossClassification;
 use crate::proto::rtt::GRANULARITY;
 use crate::proto::wire::GapReport;
@@ -52,6 +52,8 @@ pub struct LossAttributor {
     waits_from: Option<u64>,
     /// Losses below this index do not wait for a deadline.
     impatient_until: u64,
+    /// Until this index, a run that would be an outage is a stall of the host.
+    host_known_until: u64,
     /// Whether the last classification left losses pending.
     is_undecided: bool,
     classifications: u64,
@@ -140,6 +142,7 @@ impl LossAttributor {
             classified_at: None,
             waits_from: None,
             impatient_until: 0,
+            host_known_until: 0,
             is_undecided: false,
             classifications: 0,
         }
@@ -189,18 +192,18 @@ impl LossAttributor {
 
     /// What is reported of a loss with this evidence before a classification, and why.
     fn first_report(&self, evidence: &GapReport) -> (ReportedCause, SettledBy) {
-        let has_path_evidence = self.judge.has_path_evidence();
         match evidence.host_drops {
             Some(false) => (ReportedCause::Network, SettledBy::Counter),
-            Some(true) if self.trusts => (ReportedCause::Claimed, SettledBy::Counter),
-            // A receiver must not gain time by a claim that is not trusted.
+            Some(true) if self.trusts && evidence.delay_us.is_some() => {
+                (ReportedCause::Claimed, SettledBy::Counter)
+            }
+            // A receiver must not gain time by a claim that is not trusted, or that hides the delay.
             Some(true) => (ReportedCause::Doubtful(Cause::Network), SettledBy::Nothing),
             None if !self.judge.has_pattern => (ReportedCause::Network, SettledBy::Nothing),
-            None if has_path_evidence && evidence.is_marked == Some(true) => {
-                (ReportedCause::Doubtful(Cause::Network), SettledBy::Marks)
-            }
-            None if has_path_evidence && evidence.delay_us.is_some_and(|delay| LONG_DELAY_US <= delay) => {
-                (ReportedCause::Doubtful(Cause::Network), SettledBy::Delay)
+            None if self.judge.has_path_evidence() && has_long_queue(evidence) => {
+                let is_marked = evidence.is_marked == Some(true);
+                let settled_by = if is_marked { SettledBy::Marks } else { SettledBy::Delay };
+                (ReportedCause::Doubtful(Cause::Network), settled_by)
             }
             None => (ReportedCause::Nothing, SettledBy::Nothing),
         }
@@ -257,10 +260,16 @@ impl LossAttributor {
             return;
         }
         self.classifications += 1;
-        let look = Look { now, settled, burst: context.burst };
+        let knows_host = settled < self.host_known_until;
+        let look = Look { now, settled, burst: context.burst, knows_host };
         let outcome = self.window.classify(&self.judge, look, attributed);
         if let Some(is_disbelieved) = outcome.is_disbelieved {
             self.trusts = !is_disbelieved;
+        }
+        if outcome.is_network {
+            self.host_known_until = 0;
+        } else if outcome.is_host {
+            self.host_known_until = settled + Self::IMPATIENT_PACKETS;
         }
         if outcome.has_expired {
             self.impatient_until = settled + Self::IMPATIENT_PACKETS;
@@ -275,10 +284,6 @@ impl LossAttributor {
         }
     }
 }
-
-/// One-way delay before a gap, above the path's minimum, from which a pattern does not name the
-/// host (µs; `docs/spec/classify.md`, §2). Such a loss does not wait.
-const LONG_DELAY_US: u32 = 4000;
 
 /// Longest time that a loss is pending, in round trips and as a time.
 const WAIT_ROUND_TRIPS: u32 = 16;

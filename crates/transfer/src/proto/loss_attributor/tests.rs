@@ -70,7 +70,7 @@ fn lost(runs: &[(u64, u32)]) -> u64 {
 }
 
 fn claim(host_drops: bool) -> GapReport {
-    GapReport { host_drops: Some(host_drops), ..GapReport::default() }
+    GapReport { host_drops: Some(host_drops), delay_us: Some(0), ..GapReport::default() }
 }
 
 #[test]
