@@ -90,7 +90,7 @@ impl Gap {
     /// known to be long. After stalls of the host, one more stall is likelier than an outage.
     fn is_like_an_outage(&self) -> bool {
         let evidence = &self.missing.evidence;
-        OUTAGE_RUN < self.missing.packets && evidence.host_drops.is_none() && !has_long_queue(evidence)
+        OUTAGE_RUN < self.missing.packets && evidence.host_drops.is_none() && !has_queue(evidence, LONG_DELAY)
     }
 
     /// Cause that was reported, if any.
@@ -242,7 +242,7 @@ impl Window {
                 cause
             };
             let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
-            let is_sure = !is_short || has_queue(gap);
+            let is_sure = !is_short || has_queue(&gap.missing.evidence, QUEUE_DELAY);
             let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_sure }, look.now);
             outcome.has_expired |= gap.is_patient
                 && settled.is_some_and(|settled| settled.cause == Cause::Unknown && settled.before.is_none());
@@ -340,10 +340,10 @@ fn settled_by(gap: &Gap, cause: Cause, judge: &Judge) -> SettledBy {
     }
 }
 
-/// Whether a mark or the delay shows a queue before the gap.
-fn has_queue(gap: &Gap) -> bool {
-    let evidence = &gap.missing.evidence;
-    evidence.is_marked == Some(true) || evidence.delay_us.is_some_and(|delay_us| delay_us >= QUEUE_DELAY_US)
+/// Whether a mark, or a delay of at least `delay`, shows a queue before the gap.
+pub(super) fn has_queue(evidence: &GapReport, delay: Duration) -> bool {
+    let before = evidence.delay_us.map(|delay_us| Duration::from_micros(delay_us.into()));
+    evidence.is_marked == Some(true) || before.is_some_and(|before| delay <= before)
 }
 
 fn known(evidence: &GapReport) -> GapEvidence {
@@ -372,18 +372,10 @@ const PATTERN_PACKETS_MIN: u32 = 2000;
 /// without it, a queue that overflows once or twice looks like stalls.
 const RUNS_MIN: u32 = 4;
 
-/// Whether a mark or the delay shows a queue over which no pattern names the host.
-pub(super) fn has_long_queue(evidence: &GapReport) -> bool {
-    evidence.is_marked == Some(true) || evidence.delay_us.is_some_and(|delay_us| LONG_DELAY_US <= delay_us)
-}
-
-/// One-way delay before a gap, above the path's minimum, from which a pattern does not name the
-/// host (µs; `docs/spec/classify.md`, §2). Such a loss does not wait.
-const LONG_DELAY_US: u32 = 4000;
-
 /// Longest run of losses that is no outage (packets; `docs/spec/classify.md`, §2).
 const OUTAGE_RUN: u32 = 250;
 
-/// One-way delay before a gap, above the path's minimum, from which a queue stood (µs): the
-/// classifier's own limit (`docs/spec/classify.md`, §2).
-const QUEUE_DELAY_US: u32 = 150;
+/// One-way delays before a gap, above the path's minimum, from which a queue stood, and from which
+/// no pattern names the host: the classifier's own limits (`docs/spec/classify.md`, §2).
+const QUEUE_DELAY: Duration = Duration::from_micros(150);
+const LONG_DELAY: Duration = Duration::from_millis(4);
