@@ -22,7 +22,8 @@ use crate::proto::wire::GapReport;
 /// A packet is identified by its index, which is the number of packets that were sent before it. If
 /// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
 /// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
-/// are trusted. A loss beside a mark or over a long queue is charged to the network at once, and so
+/// are trusted: no look contradicted them in the last [`LossAttributor::IMPATIENT_PACKETS`]
+/// packets. A loss beside a mark or over a long queue is charged to the network at once, and so
 /// is a loss of which the receiver reports no delay. Other losses are *pending*.
 ///
 /// After half a round trip to one round trip, when a pattern is visible, losses are classified in
@@ -44,9 +45,9 @@ use crate::proto::wire::GapReport;
 pub struct LossAttributor {
     judge: Judge,
     window: Window,
-    /// Whether the receiver's claims are used without a check. False after a check contradicted the
-    /// claims.
-    trusts: bool,
+    /// Claims of losses below this index are not used without a check, because a check contradicted
+    /// earlier claims.
+    distrusted_until: u64,
     /// Time when the window is classified next; `None` if no loss waits for a classification.
     due: Option<Duration>,
     classified_at: Option<Duration>,
@@ -139,7 +140,7 @@ impl LossAttributor {
         Self {
             judge,
             window: Window::default(),
-            trusts: true,
+            distrusted_until: 0,
             due: None,
             classified_at: None,
             waits_from: None,
@@ -175,7 +176,7 @@ impl LossAttributor {
         if !self.judge.has_counter {
             missing.evidence.host_drops = None;
         }
-        let (reported, settled_by) = self.first_report(&missing.evidence, context.rtt);
+        let (reported, settled_by) = self.first_report(&missing, context.rtt);
         let is_patient = self.impatient_until <= missing.index;
         let deadline = context.now + if is_patient { Self::deadline(context.rtt) } else { Duration::ZERO };
         let gap = Gap { missing, reported, settled_by, is_judged: false, deadline, is_patient };
@@ -192,13 +193,13 @@ impl LossAttributor {
         }
     }
 
-    /// What is reported of a loss with this evidence before a classification, and why.
-    fn first_report(&self, evidence: &GapReport, rtt: Duration) -> (ReportedCause, SettledBy) {
+    /// What is reported of a loss before a classification, and why.
+    fn first_report(&self, missing: &UnattributedLoss, rtt: Duration) -> (ReportedCause, SettledBy) {
+        let evidence = &missing.evidence;
+        let is_trusted = self.distrusted_until <= missing.index && evidence.delay_us.is_some();
         match evidence.host_drops {
             Some(false) => (ReportedCause::Network, SettledBy::Counter),
-            Some(true) if self.trusts && evidence.delay_us.is_some() => {
-                (ReportedCause::Claimed, SettledBy::Counter)
-            }
+            Some(true) if is_trusted => (ReportedCause::Claimed, SettledBy::Counter),
             // A receiver must not gain time by a claim that is not trusted, or that hides the
             // delay.
             Some(true) => (ReportedCause::Doubtful(Cause::Network), SettledBy::Nothing),
@@ -270,8 +271,8 @@ impl LossAttributor {
         let knows_host = settled < self.host_known_until;
         let look = Look { now, settled, burst: context.burst, knows_host };
         let outcome = self.window.classify(&self.judge, look, attributed);
-        if let Some(is_disbelieved) = outcome.is_disbelieved {
-            self.trusts = !is_disbelieved;
+        if outcome.is_disbelieved {
+            self.distrusted_until = settled + Self::IMPATIENT_PACKETS;
         }
         if outcome.is_network {
             self.host_known_until = 0;

@@ -64,8 +64,8 @@ pub(super) struct Look {
 /// What a classification found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
-    /// Whether the receiver's claims are contradicted; `None` if the receiver made no claims.
-    pub(super) is_disbelieved: Option<bool>,
+    /// Whether claims of the receiver are contradicted.
+    pub(super) is_disbelieved: bool,
     /// Whether losses without a claim were the host's.
     pub(super) is_host: bool,
     /// Whether pending losses were the network's.
@@ -219,8 +219,7 @@ impl Window {
             judge.judge(&self.signature, &metrics, look.burst, &self.known, &mut self.causes);
         let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
         let has_few_runs = metrics.gaps < RUNS_MIN && judge.has_path_evidence();
-        let mut outcome =
-            Outcome { is_disbelieved: has_claims.then_some(is_disbelieved), ..Outcome::default() };
+        let mut outcome = Outcome { is_disbelieved: has_claims && is_disbelieved, ..Outcome::default() };
         let (mut at, mut last_end) = (0, None);
         for gap in &mut self.gaps {
             // Adjacent runs are one run in the signature.

@@ -91,8 +91,8 @@ impl Feed<'_> {
     }
 }
 
-/// What `limit` says of two controllers of a kind after `steps`: one that was charged with the host's losses
-/// until they were taken back, and one that never saw them.
+/// Result of `limit` for two controllers of a kind after `steps`: one that was charged with the
+/// host's losses until they were taken back, and one that never saw them.
 fn limits(
     make: impl Fn() -> Box<dyn Controller>,
     limit: fn(&dyn Controller) -> f64,
@@ -151,7 +151,8 @@ proptest! {
             // The transmission windows of `paper` end at other times, when more or fewer packets
             // divide the losses.
             let tolerance = if kind == "paper" { 0.05 } else { 1e-6 };
-            prop_assert!((taken_back / never - 1.0).abs() < tolerance, "{}: {} of {}", kind, taken_back, never);
+            let ratio = taken_back / never;
+            prop_assert!((ratio - 1.0).abs() < tolerance, "{}: {}", kind, ratio);
         }
     }
 }
