@@ -107,6 +107,9 @@ impl EarlierSessions {
             lost_host: own.lost_host + of.lost_host,
             lost_network: own.lost_network + of.lost_network,
             lost_unknown: own.lost_unknown + of.lost_unknown,
+            settled: own.settled + of.settled,
+            taken_back: own.taken_back + of.taken_back,
+            pending: own.pending + of.pending,
         };
         // Name every field here. If a field is added to the type, this code does not compile until
         // it defines the field as a sum or as the last value.

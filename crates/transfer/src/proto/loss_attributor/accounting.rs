@@ -137,7 +137,7 @@ impl LossAccounting {
     fn count(&mut self, attributed: &AttributedLoss) {
         let (missing, packets) = (&attributed.missing, u64::from(attributed.missing.packets));
         if self.attributor.is_some() {
-            self.settled.add(attributed.settled_by, packets);
+            self.settled.count(attributed.settled_by, packets);
         }
         if let Some((before, settled_by)) = attributed.before {
             self.settled.remove(settled_by, packets);
@@ -266,7 +266,7 @@ impl LossesByEvidence {
         }
     }
 
-    fn add(&mut self, settled_by: SettledBy, packets: u64) {
+    fn count(&mut self, settled_by: SettledBy, packets: u64) {
         *self.of(settled_by) += packets;
     }
 
