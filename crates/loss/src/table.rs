@@ -164,14 +164,15 @@ pub fn read_labelled(
     }))
 }
 
-/// Writes a labelled window as a line of run lengths, without a line end. [`read_labelled`] reads it
-/// back if the length of the window is given. The delay is rounded to 0.1 µs. In the names of kind
-/// and run, control characters become spaces.
+/// Writes a labelled window as a line of run lengths, without a line end.
+///
+/// [`read_labelled`] reads the line back if the length of the window is given. The delay is rounded
+/// to 0.1 µs. In the names of kind and run, control characters become spaces.
 ///
 /// ```
 /// use barograph_loss::{Meter, read_labelled, write_labelled};
 ///
-/// let line = "4,2,3,1\tburst=2\tdelay_us=350.0\thost_drops=3\tmarks=0\tcause=cpu\tkind=gen\trun=r1";
+/// let line = "4,2,3,1\tburst=2\tdelay_us=350.0\thost_drops=3\tcause=cpu\tkind=gen\trun=r1";
 /// let window = read_labelled(line, Some(20), &mut Meter::new()).unwrap().unwrap();
 /// assert_eq!(write_labelled(&window), line);
 /// ```
@@ -290,6 +291,21 @@ mod tests {
         assert_eq!(table.read("# a comment", 20, &mut meter).unwrap().map(|window| window.run), None);
         let unlabelled = read_labelled("1,2\tburst=1", Some(9), &mut meter).unwrap_err();
         assert_eq!(unlabelled, TableError::Missing("cause"));
+    }
+
+    #[test]
+    fn a_written_window_is_one_line_that_is_read_back() {
+        let mut meter = Meter::new();
+        let read = |line: &str, meter: &mut Meter| read_labelled(line, Some(40), meter).unwrap().unwrap();
+        for line in ["0\tcause=network", "0,1,5,30\tmarks=2\tcause=both", "40\tcause=cpu\trun=a"] {
+            let window = read(line, &mut meter);
+            let again = read(&write_labelled(&window), &mut meter);
+            assert_eq!((&again.signature, again.evidence), (&window.signature, window.evidence), "{line}");
+            assert_eq!((again.cause, again.run), (window.cause, window.run), "{line}");
+        }
+        let mut window = read("3,1\tcause=cpu", &mut meter);
+        (window.kind, window.run) = ("\t\n".to_owned(), "a\tcause=network\nb".to_owned());
+        assert_eq!(write_labelled(&window), "3,1\tcause=cpu\trun=a cause=network b");
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub(crate) struct ClassificationArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ClassifierName {
-    /// All evidence: the receiver's drop counter, congestion marks, delay, and the pattern of losses
+    /// All evidence: the receiver's drop counter, congestion marks, delay, and the pattern of
+    /// losses
     Default,
     /// As default, but the receiver's drop counter is ignored
     Pattern,
@@ -40,8 +41,8 @@ enum ClassifierName {
     Counter,
     /// None: all losses count as losses by the network
     None,
-    /// As default, with a model learned from the windows in --keep-windows DIR, if it is better than
-    /// the built-in model
+    /// As default, with a model learned from the windows in --keep-windows DIR, if it is better
+    /// than the built-in model
     Learned,
 }
 

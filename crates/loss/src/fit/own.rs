@@ -167,7 +167,7 @@ mod tests {
     use crate::{Meter, read_labelled};
 
     /// Windows of 20 000 packets: `runs` runs of each cause, ten windows a run. A window has 12
-    /// losses, whose lengths and spacings are those of the cause's law.
+    /// losses. `host` and `network` give their lengths.
     fn windows(runs: u32, host: fn(u32) -> u32, network: fn(u32) -> u32) -> Vec<LabelledWindow> {
         let mut meter = Meter::new();
         let mut windows = Vec::new();
@@ -189,7 +189,7 @@ mod tests {
         60 + noise % 100
     }
 
-    /// A host whose stalls are short: 5 to 9 packets.
+    /// Losses of a host with short stalls: 5 to 9 packets.
     fn short_stall(noise: u32) -> u32 {
         5 + noise % 5
     }
