@@ -217,7 +217,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
+    use rangemap::RangeSet;
+
     use super::*;
+    use crate::proto::controller::FeedbackSample;
+    use crate::proto::wire::{AckRange, Feedback};
+    use crate::proto::{Controller, LossClassification, Packet, Sender, SenderConfig};
 
     const N: u64 = LossAttributor::WINDOW_PACKETS;
 
@@ -296,6 +301,73 @@ mod tests {
         };
         let found = windows(2 * N + 1000, &[loss(N - 60, 60, Some(true)), second]);
         assert_eq!(found[0].1, [[(N - 120) as u32, 120]]);
+    }
+
+    /// A controller that never limits the sender.
+    #[derive(Debug)]
+    struct Unlimited;
+
+    impl Controller for Unlimited {
+        fn on_feedback(&mut self, _: Duration, _: &FeedbackSample<'_>) {}
+
+        fn on_no_feedback(&mut self, _: Duration) {}
+
+        fn rate_bytes_s(&self) -> f64 {
+            f64::INFINITY
+        }
+    }
+
+    /// Reports these packets, of which those at the positions `lost` are missing.
+    fn report(packets: &[Packet], lost: std::ops::Range<usize>) -> Feedback {
+        let evidence = GapReport { host_drops: Some(true), is_marked: Some(false), delay_us: Some(20) };
+        let mut feedback = Feedback { start: packets[0].number, ..Feedback::default() };
+        let mut next = feedback.start;
+        for packet in
+            packets.iter().enumerate().filter(|(at, _)| !lost.contains(at)).map(|(_, packet)| packet)
+        {
+            match feedback.runs.last_mut() {
+                Some(run) if packet.number == next => run.received += 1,
+                last => {
+                    // Numbers that the sender left out count as missing, too.
+                    last.into_iter().for_each(|run| run.missing = (packet.number - next) as u32);
+                    feedback.runs.push(AckRange { received: 1, missing: 0, evidence });
+                }
+            }
+            next = packet.number + 1;
+        }
+        feedback.totals.packets = next;
+        feedback
+    }
+
+    #[test]
+    fn a_sender_returns_the_windows_of_its_packets() {
+        let classification = LossClassification::Default;
+        let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classification };
+        let bytes = 1000 * (N + 500);
+        let mut sender = Sender::new(config, bytes, &RangeSet::new(), Box::new(Unlimited)).unwrap();
+        sender.record_windows();
+        let mut time = Duration::ZERO;
+        let mut number = 0;
+        let mut lost = 4000..4070;
+        // The packets that were lost are sent again in the next round.
+        while !sender.is_done() && number < 9 {
+            time += Duration::from_millis(10);
+            let packets: Vec<Packet> = std::iter::from_fn(|| sender.poll_packet(time)).collect();
+            assert!(sender.poll_window().is_none());
+            time += Duration::from_millis(10);
+            if !packets.is_empty() {
+                let feedback = report(&packets, std::mem::take(&mut lost));
+                sender.handle_feedback(time, number, &feedback).unwrap();
+            }
+            sender.handle_timeout(time);
+            number += 1;
+        }
+        assert!(sender.is_done());
+        let window = sender.poll_window().unwrap();
+        let runs: Vec<_> = window.signature.loss_runs().collect();
+        assert_eq!((runs.len(), runs[0].received, runs[0].lost), (1, 4000, 70));
+        assert_eq!((window.cause, window.kind.as_str()), (Label::Host, "observed"));
+        assert!(sender.poll_window().is_none());
     }
 
     #[test]
