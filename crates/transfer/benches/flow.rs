@@ -226,7 +226,8 @@ fn ours(
     let payload_bytes = payload(suite) as u32;
     let overhead_bytes = DATAGRAM as u32 + 28 - payload_bytes;
     let config = ControllerConfig { rate_bytes_s, packet_bytes: DATAGRAM as u32 + 28, seed: 1 };
-    let sender = SenderConfig { payload_bytes, overhead_bytes, seed: 1, classification: LossClassification::Default };
+    let sender =
+        SenderConfig { payload_bytes, overhead_bytes, seed: 1, classification: LossClassification::Default };
     let silence_max = Duration::from_secs(10);
     let outflow = SendFlow {
         socket: here,

@@ -65,7 +65,12 @@ fn main() {
 
 /// Returns the mean time for a packet in nanoseconds, measured over half a million packets.
 fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
-    let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, classification: LossClassification::Default };
+    let config = SenderConfig {
+        payload_bytes: PAYLOAD,
+        overhead_bytes: 72,
+        seed: 1,
+        classification: LossClassification::Default,
+    };
     let mut sender = Sender::new(config, 1 << 61, &RangeSet::new(), Box::new(Free)).unwrap();
     // Packets in the order sent, each as (number, time, lost). A sender skips some numbers, so
     // reports are built from the numbers in this list.

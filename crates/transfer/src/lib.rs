@@ -59,9 +59,7 @@ mod proto;
 #[allow(missing_docs, reason = "its names say what they are")]
 pub mod testkit;
 
-pub use proto::{
-    LossClassification, LossesByEvidence, ProtocolViolation, Rtt, SendLimit, SenderStats,
-};
+pub use proto::{LossClassification, LossesByEvidence, ProtocolViolation, Rtt, SendLimit, SenderStats};
 
 /// Congestion controllers: how fast a sender sends.
 pub mod controller {

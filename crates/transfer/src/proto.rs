@@ -27,7 +27,7 @@ pub mod wire;
 
 pub use classification::{LossClassification, LossesByEvidence};
 pub use controller::Controller;
-pub use loss_attributor::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss};
+pub use loss_attributor::{AttributedLoss, LossAttributor, PathContext, SettledBy, UnattributedLoss};
 pub use receiver::{Arrival, NewBytes, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
 pub use sender::{Packet, ProtocolViolation, SendLimit, Sender, SenderConfig, SenderStats};

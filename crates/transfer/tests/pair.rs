@@ -156,7 +156,8 @@ proptest! {
         prop_assert!(named <= stats.lost_packets, "{:?}", stats);
         prop_assert!(case.classify_losses || stats.lost_network == named);
         let handed: u64 = input.losses.iter().map(|loss| u64::from(loss.packets)).sum();
-        prop_assert_eq!(handed, stats.lost_network + stats.lost_unknown);
+        prop_assert_eq!(handed - input.taken_back, stats.lost_network + stats.lost_unknown);
+        prop_assert_eq!(input.taken_back, stats.taken_back);
         let full = payload + u64::from(OVERHEAD);
         // Probes are sent in addition to these packets.
         let bound = case.window.max(full).saturating_add(full.saturating_mul(stats.probe_packets));
@@ -394,8 +395,12 @@ fn an_object_arrives_if_only_the_first_datagram_of_each_report_arrives() {
     let reorder = Some(Reorder { probability: 0.086_643_808_631_011_52, hold: MS });
     let (rate_bps, queue) = (Some(7_299_997), Queue::Bytes(1500));
     let back = LinkSpec { rate_bps, delay: 14 * MS, reorder, queue, ..LinkSpec::default() };
-    let config =
-        SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, classification: LossClassification::None };
+    let config = SenderConfig {
+        payload_bytes: 1037,
+        overhead_bytes: OVERHEAD,
+        seed: 0,
+        classification: LossClassification::None,
+    };
     let mut pair = Pair::new(Line::new(there, back));
     let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), receiving_end(false, 3_122_399));
     flow.has_drops = false;

@@ -60,6 +60,10 @@ const STALL_MIN: f64 = 0.002;
 const OUTAGE_RUN: u32 = 250;
 const OUTAGE_BURSTS: u32 = 20;
 
+/// Number of such runs in a window from which they recur, like the stalls of a host with a CPU
+/// quota. A path that fails several times within one window is rarer than such a host.
+const RECURRING_RUNS: u32 = 3;
+
 /// Assumed burst, in packets, of a sender that does not report its burst.
 const BURST_PRESUMED: u32 = 16;
 
@@ -241,8 +245,9 @@ pub(crate) fn is_like_an_outage(
     if metrics.longest_run <= run {
         return false;
     }
-    let lost: u32 = gaps.map(|gap| gap.lost).filter(|lost| *lost > run).sum();
-    f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+    let long = gaps.map(|gap| gap.lost).filter(|lost| *lost > run);
+    let (runs, lost) = long.fold((0, 0), |(runs, lost), each| (runs + 1, lost + each));
+    runs < RECURRING_RUNS && f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
 }
 
 /// Whether the pattern alone can name the host, without the host's drop counter.

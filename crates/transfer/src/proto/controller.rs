@@ -5,6 +5,7 @@ mod equation;
 pub mod estimate;
 mod fixed;
 pub mod history;
+mod hold;
 mod kind;
 mod limits;
 pub mod model;
@@ -17,6 +18,7 @@ mod tests;
 pub use drain_limiter::DrainLimiter;
 pub use equation::Equation;
 pub use fixed::Fixed;
+pub use hold::UndecidedHold;
 pub use kind::{ControllerConfig, ControllerKind, UnknownKind};
 pub use model::ModelController;
 pub use paper::Paper;
@@ -76,8 +78,16 @@ pub struct FeedbackSample<'a> {
     /// Runs of lost packets with a newly known cause, in the order of their packets; without host
     /// losses.
     pub losses: &'a [DetectedLossRun],
+    /// Runs of [`FeedbackSample::losses`] of earlier feedback that were the host's after all. A
+    /// controller treats them as if they had never been reported: it removes these runs in this
+    /// order, before it adds the new losses, and moves what is after each run by its packets.
+    pub taken_back: &'a [DetectedLossRun],
+    /// Whether a classification left losses without a cause. A controller must not raise its rate
+    /// until their cause is known.
+    pub is_undecided: bool,
     /// Number of packets accounted for so far: acknowledged, or lost with a known cause; without
-    /// host losses. Loss intervals are differences of this number.
+    /// host losses. Loss intervals are differences of this number. Decreases only by the packets of
+    /// [`FeedbackSample::taken_back`].
     pub accounted_packets: u64,
     /// Number of packets newly classified as host losses. Host losses limit the rate
     /// ([`DrainLimiter`]) and are not congestion.

@@ -1,16 +1,20 @@
 //! Loss classification beside a transfer: which losses the network caused, and which losses are
 //! reported to the controller.
 
+mod accounting;
+mod charges;
+mod judge;
 mod window;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use barograph_loss::{Cause, Classifier};
 
-use self::window::{Gap, ReportedCause, Window};
+pub(super) use self::accounting::LossAccounting;
+use self::judge::Judge;
+use self::window::{Gap, Look, ReportedCause, Window};
 use crate::proto::LossClassification;
-use crate::proto::controller::DetectedLossRun;
+use crate::proto::rtt::GRANULARITY;
 use crate::proto::wire::GapReport;
 
 /// Classifies losses by cause.
@@ -18,9 +22,16 @@ use crate::proto::wire::GapReport;
 /// A packet is identified by its index, which is the number of packets that were sent before it. If
 /// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
 /// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
-/// are trusted. Other losses wait for half a round trip to one round trip, until a pattern is
-/// visible. Then they are classified in the window of the last [`LossAttributor::WINDOW_PACKETS`]
-/// packets. Packets that arrive before this classification are not reported as lost.
+/// are trusted. Other losses are *pending*. After half a round trip to one round trip, when a
+/// pattern is visible, they are classified in the window of the last
+/// [`LossAttributor::WINDOW_PACKETS`] packets, and again in each round trip until a verdict names
+/// their cause. If no verdict comes until the deadline ([`LossAttributor::deadline`]), their cause
+/// is reported as unknown. A later verdict for the host takes such a report back, as long as the
+/// loss is in the window. Packets that arrive before a report are not reported as lost.
+///
+/// After a deadline has passed, further losses do not wait for theirs, until
+/// [`LossAttributor::IMPATIENT_PACKETS`] packets were sent or a pattern names the host. So losses
+/// with an unknown cause are answered late only once in so many packets.
 ///
 /// Classifying a window takes 4 to 40 µs, depending on the number of runs. A window is classified
 /// once a round trip, or more often if a round trip has more packets than a window, and never
@@ -28,7 +39,7 @@ use crate::proto::wire::GapReport;
 /// allocated.
 #[derive(Clone, Debug)]
 pub struct LossAttributor {
-    classifier: Classifier,
+    judge: Judge,
     window: Window,
     /// Whether the receiver's claims are used without a check. False after a check contradicted the
     /// claims.
@@ -36,8 +47,12 @@ pub struct LossAttributor {
     /// Time when the window is classified next; `None` if no loss waits for a classification.
     due: Option<Duration>,
     classified_at: Option<Duration>,
-    /// Lowest index of a lost packet that waits for a cause.
+    /// Lowest index of a pending loss.
     waits_from: Option<u64>,
+    /// Losses below this index do not wait for a deadline.
+    impatient_until: u64,
+    /// Whether the last classification left losses pending.
+    is_undecided: bool,
     classifications: u64,
 }
 
@@ -61,9 +76,24 @@ pub struct UnattributedLoss {
 pub struct AttributedLoss {
     pub missing: UnattributedLoss,
     pub cause: Cause,
-    /// Whether these packets were reported as host losses before, because of a claim that is no
-    /// longer believed.
-    pub is_taken_back: bool,
+    pub settled_by: SettledBy,
+    /// Cause that was reported for these packets before; `None` for the first report.
+    pub before: Option<Cause>,
+}
+
+/// Evidence that settled the cause of a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettledBy {
+    /// The receiver's drop counter.
+    Counter,
+    /// A congestion mark beside the loss.
+    Marks,
+    /// The one-way delay before the loss, with the pattern.
+    Delay,
+    /// The pattern of losses.
+    Pattern,
+    /// None, until the deadline.
+    Nothing,
 }
 
 /// Time and state of the path at which losses are classified.
@@ -77,9 +107,7 @@ pub struct PathContext {
 
 impl Default for LossAttributor {
     fn default() -> Self {
-        // Parse the model only once, because this takes longer than sending a small object.
-        static SHIPPED: OnceLock<Classifier> = OnceLock::new();
-        Self::new(SHIPPED.get_or_init(Classifier::shipped).clone())
+        Self::with_judge(Judge::shipped())
     }
 }
 
@@ -88,16 +116,37 @@ impl LossAttributor {
     /// and a transfer soon fills such a window (`docs/spec/classify.md`).
     pub const WINDOW_PACKETS: u64 = 20_000;
 
+    /// Number of packets after a deadline that passed without a verdict, for which losses do not
+    /// wait: five windows. So at most one window in six is answered late.
+    pub const IMPATIENT_PACKETS: u64 = 5 * Self::WINDOW_PACKETS;
+
     pub fn new(classifier: Classifier) -> Self {
+        Self::with_judge(Judge::of(classifier))
+    }
+
+    /// Creates an attributor for this choice; `None` if every loss counts as the network's.
+    pub fn for_classification(classification: &LossClassification) -> Option<Self> {
+        Judge::new(classification).map(Self::with_judge)
+    }
+
+    fn with_judge(judge: Judge) -> Self {
         Self {
-            classifier,
+            judge,
             window: Window::default(),
             trusts: true,
             due: None,
             classified_at: None,
             waits_from: None,
+            impatient_until: 0,
+            is_undecided: false,
             classifications: 0,
         }
+    }
+
+    /// Longest time that a loss is pending: 16 round trips, but at least 350 ms. A loss also stops
+    /// waiting when [`LossAttributor::WINDOW_PACKETS`] packets were sent after it.
+    pub fn deadline(rtt: Duration) -> Duration {
+        rtt.saturating_mul(WAIT_ROUND_TRIPS).max(WAIT_MIN)
     }
 
     /// Adds a run of packets that was declared lost. All packets before the run must be settled:
@@ -107,7 +156,7 @@ impl LossAttributor {
     pub fn lose(
         &mut self,
         context: PathContext,
-        missing: UnattributedLoss,
+        mut missing: UnattributedLoss,
         attributed: &mut Vec<AttributedLoss>,
     ) {
         if self.waits_from.is_some_and(|index| index + Self::WINDOW_PACKETS < missing.index) {
@@ -115,17 +164,32 @@ impl LossAttributor {
             // cause is known.
             self.classify_window(context, missing.index, attributed);
         }
-        self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), attributed);
-        let (reported, cause) = match missing.evidence.host_drops {
-            Some(false) => (ReportedCause::Network, Some(Cause::Network)),
-            Some(true) if self.trusts => (ReportedCause::Claimed, Some(Cause::Host)),
+        self.trim(missing.index, attributed);
+        if !self.judge.has_counter {
+            missing.evidence.host_drops = None;
+        }
+        let host_drops = missing.evidence.host_drops;
+        let (reported, cause) = match host_drops {
+            Some(false) => (ReportedCause::Network, Some((Cause::Network, SettledBy::Counter))),
+            Some(true) if self.trusts => (ReportedCause::Claimed, Some((Cause::Host, SettledBy::Counter))),
+            None if !self.judge.has_pattern => {
+                (ReportedCause::Network, Some((Cause::Network, SettledBy::Nothing)))
+            }
             Some(true) | None => (ReportedCause::Nothing, None),
         };
-        self.window.push(Gap { missing, reported });
+        // A claim that is not trusted does not wait: a receiver could claim in order to gain time.
+        let is_patient = host_drops.is_none() && self.impatient_until <= missing.index;
+        let deadline = context.now + if is_patient { Self::deadline(context.rtt) } else { Duration::ZERO };
+        self.window.push(Gap { missing, reported, deadline, is_patient });
         if reported == ReportedCause::Nothing {
             self.waits_from = self.waits_from.or(Some(missing.index));
         }
-        attributed.extend(cause.map(|cause| AttributedLoss { missing, cause, is_taken_back: false }));
+        attributed.extend(cause.map(|(cause, settled_by)| AttributedLoss {
+            missing,
+            cause,
+            settled_by,
+            before: None,
+        }));
         if reported != ReportedCause::Network {
             let soonest = context.now + context.rtt / 2;
             let at =
@@ -158,169 +222,55 @@ impl LossAttributor {
         self.classifications
     }
 
+    /// Number of lost packets without a verdict.
+    pub fn pending(&self) -> u64 {
+        self.window.pending()
+    }
+
+    /// Whether the last classification left losses without a verdict.
+    pub fn is_undecided(&self) -> bool {
+        self.is_undecided
+    }
+
+    /// Trims the window, which ends before `settled`.
+    fn trim(&mut self, settled: u64, attributed: &mut Vec<AttributedLoss>) {
+        if self.window.trim(settled.saturating_sub(Self::WINDOW_PACKETS), attributed) {
+            self.window.expire(attributed);
+            self.impatient_until = settled + Self::IMPATIENT_PACKETS;
+        }
+    }
+
     fn classify_window(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
-        (self.due, self.classified_at, self.waits_from) = (None, Some(context.now), None);
-        self.window.trim(settled.saturating_sub(Self::WINDOW_PACKETS), attributed);
+        let now = context.now;
+        (self.due, self.classified_at, self.waits_from) = (None, Some(now), None);
+        self.is_undecided = false;
+        self.trim(settled, attributed);
         if self.window.is_attributed() {
             return;
         }
         self.classifications += 1;
-        if let Some(is_disbelieved) =
-            self.window.classify(&self.classifier, settled, context.burst, attributed)
-        {
+        let look = Look { now, settled, burst: context.burst };
+        let outcome = self.window.classify(&self.judge, look, attributed);
+        if let Some(is_disbelieved) = outcome.is_disbelieved {
             self.trusts = !is_disbelieved;
         }
+        if outcome.has_expired {
+            self.impatient_until = settled + Self::IMPATIENT_PACKETS;
+        } else if outcome.is_host {
+            self.impatient_until = 0;
+        }
+        if let Some(gap) = self.window.oldest_pending() {
+            self.is_undecided = true;
+            self.waits_from = Some(gap.missing.index);
+            // Look again in a round trip, and at the deadline.
+            self.due = Some((now + context.rtt.max(GRANULARITY)).min(gap.deadline));
+        }
     }
 }
 
-/// Counts losses by the cause that the [`LossAttributor`] finds.
-#[derive(Debug)]
-pub(super) struct LossAccounting {
-    /// `None` if all losses count as network losses.
-    attributor: Option<Box<LossAttributor>>,
-    /// Runs of lost packets with a newly known cause that is not counted yet.
-    attributed: Vec<AttributedLoss>,
-    /// Losses not yet reported to the controller, and host losses since its last call.
-    losses: Vec<DetectedLossRun>,
-    host_pending: u64,
-    /// Number of packets accounted for so far: acknowledged, or lost with a known cause; without
-    /// host losses.
-    accounted: u64,
-    /// `host`: number of host losses so far, without packets that arrived later. `host_reported`:
-    /// number of host losses that were reported so far. Claims that were taken back are not
-    /// counted. `host` is below 0 only within `poll`, if a claim is taken back before the claim is
-    /// counted.
-    host: i64,
-    host_reported: i64,
-    /// End of the last reported run of losses, in the count of
-    /// [`FeedbackSample::accounted_packets`](crate::proto::controller::FeedbackSample).
-    losses_end: u64,
-    pub(super) network: u64,
-    pub(super) unknown: u64,
-}
-
-impl LossAccounting {
-    pub(super) fn new(classification: &LossClassification) -> Self {
-        let attributor = match classification {
-            LossClassification::None => None,
-            LossClassification::Model(classifier) => Some(LossAttributor::new((**classifier).clone())),
-            _ => Some(LossAttributor::default()),
-        };
-        Self {
-            attributor: attributor.map(Box::new),
-            attributed: Vec::new(),
-            losses: Vec::new(),
-            host_pending: 0,
-            accounted: 0,
-            host: 0,
-            host_reported: 0,
-            losses_end: 0,
-            network: 0,
-            unknown: 0,
-        }
-    }
-
-    pub(super) fn lose(&mut self, context: PathContext, missing: UnattributedLoss) {
-        match &mut self.attributor {
-            Some(attributor) => attributor.lose(context, missing, &mut self.attributed),
-            None => {
-                self.attributed.push(AttributedLoss { missing, cause: Cause::Network, is_taken_back: false })
-            }
-        }
-    }
-
-    /// Counts an acknowledged packet of `bytes` that was declared lost before.
-    pub(super) fn ack_lost(&mut self, index: u64, bytes: u64) {
-        let cause = match &mut self.attributor {
-            Some(attributor) => attributor.ack_lost(index, bytes),
-            None => Some(Cause::Network),
-        };
-        // A network loss was counted already; any other packet is counted now.
-        match cause {
-            Some(Cause::Network | Cause::Unknown) => {}
-            Some(Cause::Host) => {
-                self.accounted += 1;
-                self.host = self.host.saturating_sub(1).max(0);
-            }
-            None => self.accounted += 1,
-        }
-    }
-
-    /// Counts `acked` newly acknowledged packets that were not declared lost before, and then the
-    /// losses with a newly known cause. Packets below `settled` were acknowledged or declared lost.
-    pub(super) fn poll(&mut self, context: PathContext, settled: u64, acked: u64) {
-        self.accounted += acked;
-        if let Some(attributor) = &mut self.attributor {
-            attributor.poll(context, settled, &mut self.attributed);
-        }
-        let mut attributed = std::mem::take(&mut self.attributed);
-        attributed.sort_unstable_by_key(|attributed| attributed.missing.index);
-        attributed.drain(..).for_each(|attributed| self.count(&attributed));
-        self.attributed = attributed;
-        self.host = self.host.max(0);
-    }
-
-    fn count(&mut self, attributed: &AttributedLoss) {
-        let (missing, packets) = (&attributed.missing, u64::from(attributed.missing.packets));
-        if attributed.is_taken_back {
-            self.host_reported -= i64::from(missing.packets);
-            self.host -= i64::from(missing.packets);
-        }
-        match attributed.cause {
-            Cause::Host => {
-                self.host_reported += i64::from(missing.packets);
-                self.host += i64::from(missing.packets);
-                self.host_pending += packets;
-                return;
-            }
-            Cause::Network => self.network += packets,
-            Cause::Unknown => self.unknown += packets,
-        }
-        self.accounted += packets;
-        // The position is the index minus the number of host losses before this index. The position
-        // is not before the end of the last reported run, and the run ends within the packets
-        // accounted for.
-        let at = missing.index.saturating_sub(u64::try_from(self.host).unwrap_or(0));
-        let at = at.min(self.accounted.saturating_sub(packets)).max(self.losses_end);
-        self.losses_end = at + packets;
-        self.losses.push(DetectedLossRun {
-            at,
-            packets: missing.packets,
-            bytes: missing.bytes,
-            sent: missing.sent,
-            in_flight_bytes: missing.in_flight_bytes,
-        });
-    }
-
-    /// Packets accounted for so far, without host losses.
-    pub(super) fn accounted(&self) -> u64 {
-        self.accounted
-    }
-
-    /// Number of host losses reported so far.
-    pub(super) fn host(&self) -> u64 {
-        u64::try_from(self.host_reported).unwrap_or(0)
-    }
-
-    /// Returns what to report to the controller: the losses, and the number of host losses.
-    pub(super) fn pending(&self) -> (&[DetectedLossRun], u64) {
-        (&self.losses, self.host_pending)
-    }
-
-    /// Clears what was reported to the controller.
-    pub(super) fn clear_pending(&mut self) {
-        self.losses.clear();
-        self.host_pending = 0;
-    }
-
-    pub(super) fn due(&self) -> Option<Duration> {
-        self.attributor.as_ref()?.due()
-    }
-
-    pub(super) fn classifications(&self) -> u64 {
-        self.attributor.as_ref().map_or(0, |attributor| attributor.classifications())
-    }
-}
+/// Longest time that a loss is pending, in round trips and as a time.
+const WAIT_ROUND_TRIPS: u32 = 16;
+const WAIT_MIN: Duration = Duration::from_millis(350);
 
 #[cfg(test)]
 mod tests;

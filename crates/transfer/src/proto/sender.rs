@@ -226,6 +226,9 @@ impl Sender {
             lost_host: self.loss_accounting.host(),
             lost_network: self.loss_accounting.network,
             lost_unknown: self.loss_accounting.unknown,
+            settled: self.loss_accounting.settled(),
+            taken_back: self.loss_accounting.taken_back,
+            pending: self.loss_accounting.pending(),
             ..self.stats
         }
     }

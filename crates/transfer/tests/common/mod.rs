@@ -256,6 +256,7 @@ pub struct RecordingController {
 pub struct RecordedInput {
     pub losses: Vec<barograph_transfer::controller::DetectedLossRun>,
     pub host_lost: u64,
+    pub taken_back: u64,
     pub acked_packets: u64,
     pub accounted: u64,
     pub rates: Vec<f64>,
@@ -267,10 +268,15 @@ pub struct RecordedInput {
 impl Controller for RecordingController {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         let mut input = self.input.lock().unwrap();
-        assert!(input.accounted <= seen.accounted_packets, "the count never falls");
+        for run in seen.taken_back {
+            input.accounted -= u64::from(run.packets);
+            input.taken_back += u64::from(run.packets);
+        }
+        assert!(input.accounted <= seen.accounted_packets, "the count falls only by what is taken back");
         assert!(input.rounds <= seen.round);
         for loss in seen.losses {
             let end = input.losses.last().map_or(0, |last| last.at + u64::from(last.packets));
+            let end = end.saturating_sub(input.taken_back);
             assert!(end <= loss.at && loss.packets > 0, "{loss:?} after {end}");
         }
         input.losses.extend(seen.losses);
@@ -308,5 +314,10 @@ pub fn flow<T: ReceivingEnd>(
 }
 
 pub fn config(seed: u64) -> SenderConfig {
-    SenderConfig { payload_bytes: 1200, overhead_bytes: OVERHEAD, seed, classification: LossClassification::Default }
+    SenderConfig {
+        payload_bytes: 1200,
+        overhead_bytes: OVERHEAD,
+        seed,
+        classification: LossClassification::Default,
+    }
 }

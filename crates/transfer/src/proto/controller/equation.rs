@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libm::exp2;
 
-use super::history::{LossHistory, LossSpan};
+use super::history::{LossHistory, LossSpan, RatesAtLoss};
 use super::limits::{START_BYTES, floor_bytes_s, packet_bytes, positive, round_trip_s};
 use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S, ResponseFunction};
 
@@ -37,6 +37,7 @@ impl Controller for Equation {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         self.packet_bytes = packet_bytes(seen);
+        self.take_back(seen);
         self.accounted = self.accounted.max(seen.accounted_packets);
         if self.round_trip_s.replace(round_trip).is_none() {
             // The initial rate is W_init / R (RFC 5348 §4.2).
@@ -130,6 +131,23 @@ impl Equation {
         self.history.rate(self.accounted)
     }
 
+    /// Removes losses that were the host's, and returns to the rates before the events that were
+    /// only made of such losses. The equation then limits the rate by the events that remain. If
+    /// none remains, slow start continues.
+    fn take_back(&mut self, seen: &FeedbackSample<'_>) {
+        for run in seen.taken_back {
+            self.accounted = self.accounted.saturating_sub(run.packets.into());
+            let Some(rates) = self.history.take_back(run.at, run.packets.into()) else { continue };
+            if rates.received > 0.0 {
+                self.received.keep(rates.received);
+            }
+            if self.history.is_empty() {
+                self.equation = f64::INFINITY;
+                self.rate = self.rate.map(|rate| rate.max(rates.sent));
+            }
+        }
+    }
+
     fn take_losses(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
         // RFC 5348 §6.3.1: the first interval is the interval for which the equation gives the
         // highest receive rate so far. In slow start, the highest receive rate is half of the
@@ -138,7 +156,12 @@ impl Equation {
         let reached = (self.received.greatest() * round_trip / self.packet_bytes).max(0.5);
         let reached = if reached.is_finite() { reached } else { 0.5 };
         let first_interval = 1.0 / self.response.rate(reached);
-        let mut lost = |run| self.history.lost(run, Duration::from_secs_f64(round_trip), first_interval);
+        let rates = RatesAtLoss {
+            sent: self.rate.and_then(positive).unwrap_or(0.0),
+            received: positive(self.received.greatest()).unwrap_or(0.0),
+        };
+        let round_trip_time = Duration::from_secs_f64(round_trip);
+        let mut lost = |run| self.history.lost_at(run, round_trip_time, first_interval, rates);
         for loss in seen.losses {
             // The packets of a run were sent one after the other at the current rate, and all were
             // sent before `now`.

@@ -15,6 +15,11 @@ impl Cumulative {
         self.lost = self.lost.saturating_add(lost);
     }
 
+    /// Counts `lost` packets that were counted as lost as packets that were not lost.
+    pub fn take_back(&mut self, lost: u64) {
+        self.lost = self.lost.saturating_sub(lost);
+    }
+
     /// Lost packets per packet, 0 to 1; 0 before the first loss.
     pub fn rate(&self) -> f64 {
         if self.lost == 0 { 0.0 } else { (self.lost as f64 / self.packets as f64).min(1.0) }
@@ -34,5 +39,7 @@ mod tests {
         assert_eq!(estimate.rate(), 5.0 / 2000.0);
         estimate.record(0, u64::MAX);
         assert_eq!(estimate.rate(), 1.0);
+        estimate.take_back(u64::MAX);
+        assert_eq!(estimate.rate(), 0.0);
     }
 }

@@ -90,8 +90,30 @@ impl LossEvents {
 #[derive(Clone, Debug, Default)]
 pub struct LossHistory {
     events: LossEvents,
-    /// Number of packets between the starts of consecutive events, newest interval first.
-    intervals: VecDeque<f64>,
+    /// The last events, newest first.
+    entries: VecDeque<Entry>,
+}
+
+/// A loss event that the history keeps.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    event: LossEvent,
+    /// Number of packets from the start of the event before to the start of this event.
+    interval: f64,
+    /// The interval if no event had been before this one.
+    first_interval: f64,
+    /// Whether no event was before this one.
+    is_first: bool,
+    /// Number of lost packets of the event.
+    lost: u64,
+    rates: RatesAtLoss,
+}
+
+/// Rates when a loss event was found (bytes a second); 0 if they are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RatesAtLoss {
+    pub sent: f64,
+    pub received: f64,
 }
 
 impl LossHistory {
@@ -101,20 +123,89 @@ impl LossHistory {
     /// not show the loss rate, because the sending rate was growing. The caller computes
     /// `first_interval` from the receive rate (RFC 5348 §6.3.1).
     pub fn lost(&mut self, run: LossSpan, round_trip: Duration, first_interval: f64) -> bool {
+        self.lost_at(run, round_trip, first_interval, RatesAtLoss::default())
+    }
+
+    /// As [`LossHistory::lost`], with the rates that [`LossHistory::take_back`] returns if the
+    /// event is dropped.
+    pub fn lost_at(
+        &mut self,
+        run: LossSpan,
+        round_trip: Duration,
+        first_interval: f64,
+        rates: RatesAtLoss,
+    ) -> bool {
         let mut before = self.events.newest();
         let mut is_new = false;
-        let intervals = &mut self.intervals;
-        self.events.lost(run, round_trip, |event, _| {
+        let entries = &mut self.entries;
+        self.events.lost(run, round_trip, |event, packets| {
             if before != Some(event) {
                 let interval =
                     before.map_or(first_interval, |before| event.at.saturating_sub(before.at) as f64);
-                intervals.push_front(interval.max(1.0));
-                intervals.truncate(INTERVALS);
+                let (interval, is_first) = (interval.max(1.0), before.is_none());
+                entries.push_front(Entry { event, interval, first_interval, is_first, lost: 0, rates });
+                entries.truncate(INTERVALS);
                 before = Some(event);
                 is_new = true;
             }
+            if let Some(entry) = entries.front_mut() {
+                entry.lost = entry.lost.saturating_add(packets);
+            }
         });
         is_new
+    }
+
+    /// Takes back `packets` lost packets from position `at` on. An event of which all losses are
+    /// taken back is dropped, and the intervals before and after it become one. The packets of the
+    /// run no longer count, so what is after them moves by their number.
+    ///
+    /// Returns the highest rates of the dropped events; `None` if no event was dropped. Events that
+    /// the history no longer keeps do not come back.
+    pub fn take_back(&mut self, at: u64, packets: u64) -> Option<RatesAtLoss> {
+        let end = at.saturating_add(packets);
+        let mut until = u64::MAX;
+        for entry in &mut self.entries {
+            let (from, moved) = (entry.event.at, packets.min(entry.event.at.saturating_sub(at)));
+            let within = end.min(until).saturating_sub(at.max(from));
+            entry.lost = entry.lost.saturating_sub(within);
+            // The interval before this event contains the part of the run that is before it, as far
+            // as the run begins within the interval.
+            if from.saturating_sub(entry.interval as u64) <= at && !entry.is_first {
+                entry.interval = (entry.interval - moved as f64).max(1.0);
+            }
+            entry.event.at -= moved;
+            until = from;
+        }
+        let dropped = self.drop_empty();
+        self.events.newest = self.entries.front().map(|entry| entry.event);
+        dropped
+    }
+
+    /// Drops events without losses, and joins the intervals before and after each.
+    fn drop_empty(&mut self) -> Option<RatesAtLoss> {
+        let mut highest: Option<RatesAtLoss> = None;
+        while let Some(place) = self.entries.iter().rposition(|entry| entry.lost == 0) {
+            let dropped = self.entries.remove(place)?;
+            if let Some(newer) = place.checked_sub(1).and_then(|newer| self.entries.get_mut(newer)) {
+                newer.is_first = dropped.is_first;
+                newer.interval = if dropped.is_first {
+                    newer.first_interval.max(1.0)
+                } else {
+                    newer.interval + dropped.interval
+                };
+            }
+            let rates = highest.unwrap_or_default();
+            highest = Some(RatesAtLoss {
+                sent: rates.sent.max(dropped.rates.sent),
+                received: rates.received.max(dropped.rates.received),
+            });
+        }
+        highest
+    }
+
+    /// Whether there was no loss event.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Loss events per packet (0 to 1) once `accounted` packets are acknowledged, or lost with a
@@ -122,22 +213,21 @@ impl LossHistory {
     pub fn rate(&self, accounted: u64) -> f64 {
         let Some(newest) = self.events.newest() else { return 0.0 };
         let open = accounted.saturating_sub(newest.at) as f64;
-        let closed = || self.intervals.iter().copied();
         let weighted = |intervals: &mut dyn Iterator<Item = f64>| -> f64 {
-            let each = intervals.zip(WEIGHTS).take(self.intervals.len());
+            let each = intervals.zip(WEIGHTS).take(self.entries.len());
             each.map(|(interval, weight)| weight * interval).sum()
         };
         // RFC 5348 §5.4: the current, incomplete interval counts only if it lowers the rate.
-        let with_open = weighted(&mut std::iter::once(open).chain(closed()));
-        let mean = with_open.max(weighted(&mut closed()));
-        let weights: f64 = WEIGHTS.iter().take(self.intervals.len()).sum();
+        let with_open = weighted(&mut std::iter::once(open).chain(self.intervals()));
+        let mean = with_open.max(weighted(&mut self.intervals()));
+        let weights: f64 = WEIGHTS.iter().take(self.entries.len()).sum();
         (weights / mean).min(1.0)
     }
 
     /// Loss intervals: the number of packets between the starts of consecutive events, newest
     /// interval first. At most eight intervals.
     pub fn intervals(&self) -> impl Iterator<Item = f64> + '_ {
-        self.intervals.iter().copied()
+        self.entries.iter().map(|entry| entry.interval)
     }
 }
 
@@ -199,6 +289,31 @@ mod tests {
         let mut history = LossHistory::default();
         history.lost(LossSpan { spacing: Duration::ZERO, ..run(0, 250) }, ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
+    }
+
+    #[test]
+    fn a_history_without_an_event_is_one_that_never_saw_it() {
+        for dropped in 0..4 {
+            let (mut whole, mut never) = (LossHistory::default(), LossHistory::default());
+            let mut shift = 0;
+            for n in 0..4 {
+                let at = 1000 * (n + 1) + 37 * n * n;
+                whole.lost(run(at, 5), ROUND_TRIP, 900.0 + n as f64);
+                if n == dropped {
+                    shift = 5;
+                } else {
+                    let sent = Duration::from_millis(at);
+                    never.lost(LossSpan { at: at - shift, sent, ..run(0, 5) }, ROUND_TRIP, 900.0 + n as f64);
+                }
+            }
+            let at = 1000 * (dropped + 1) + 37 * dropped * dropped;
+            // In two parts, as two verdicts take them back.
+            assert_eq!(whole.take_back(at, 3), None);
+            assert!(whole.take_back(at, 2).is_some());
+            let intervals = |history: &LossHistory| history.intervals().collect::<Vec<_>>();
+            assert_eq!(intervals(&whole), intervals(&never), "without event {dropped}");
+            assert_eq!(whole.rate(9995), never.rate(9995));
+        }
     }
 
     #[test]

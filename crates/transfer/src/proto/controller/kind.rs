@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::limits::positive;
 use super::model::ModelController;
 use super::paper::{Mode, Paper};
-use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalable};
+use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalable, UndecidedHold};
 
 /// Kinds of controllers; the default is [`ModelController`].
 ///
@@ -91,7 +91,7 @@ impl ControllerKind {
             Self::Scalable => Box::new(Scalable::default()),
             Self::Fixed => Box::new(Fixed::new(config)),
         };
-        Box::new(DrainLimiter::new(inner))
+        Box::new(DrainLimiter::new(Box::new(UndecidedHold::new(inner))))
     }
 }
 

@@ -22,6 +22,7 @@ mod round;
 mod state;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use self::path::MinRttFilter;
 use self::probe::Probe;
 use self::round::Round;
 use self::state::State;
+use self::undo::Undo;
 use super::limits::{NoFeedbackBackoff, floor_bytes_s};
 use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 
@@ -54,6 +56,7 @@ pub struct ModelController {
     inflight_hi: f64,
     /// Limit of bytes in flight after congestion since the last probe; infinite without congestion.
     inflight_lo: f64,
+    undo: Undo,
     packet_bytes: f64,
     rate_bytes_s: f64,
     window_bytes: f64,
@@ -76,6 +79,7 @@ impl ModelController {
             aggregation: Aggregation::default(),
             inflight_hi: f64::INFINITY,
             inflight_lo: f64::INFINITY,
+            undo: Undo::default(),
             packet_bytes,
             rate_bytes_s: STARTUP_GAIN * window_bytes / RTT_UNKNOWN_S,
             window_bytes,
@@ -150,6 +154,8 @@ impl Controller for ModelController {
             // BBR §5.6.2, InitPacingRate: the first round-trip time replaces the assumed 1 ms.
             self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;
         }
+        self.take_back(seen);
+        self.remember(seen);
         self.round.record(seen);
         if let Some(delivery) = &seen.delivery {
             self.bandwidth.record(delivery);

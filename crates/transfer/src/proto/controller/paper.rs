@@ -31,6 +31,10 @@ pub enum Mode {
 /// - Silence: each expiry of the no-feedback timer halves the rate until feedback comes (RFC 5348
 ///   §4.4).
 /// - Lowest rate: one packet a round trip.
+/// - Verdicts: losses without a verdict do not count as losses yet. Until the verdict, transmission
+///   windows follow each other at a rate that does not rise.
+/// - A later verdict for the CPU: these losses leave the long-term loss rate, and the rate is
+///   computed again.
 #[derive(Debug)]
 pub struct Paper {
     mode: Mode,
@@ -46,6 +50,8 @@ pub struct Paper {
     /// Packets accounted for so far, including host losses.
     accounted: u64,
     host_lost: u64,
+    /// Whether losses were charged or taken back since the rate was set.
+    has_changed: bool,
     no_feedback: NoFeedbackBackoff,
 }
 
@@ -63,6 +69,7 @@ impl Paper {
             estimate: Cumulative::default(),
             accounted: 0,
             host_lost: 0,
+            has_changed: false,
             no_feedback: NoFeedbackBackoff::default(),
         }
     }
@@ -70,12 +77,24 @@ impl Paper {
     /// Returns the number of packets newly accounted for, and the number of packets that the
     /// network lost or marked.
     fn count(&mut self, seen: &FeedbackSample<'_>) -> (u64, u64) {
+        let taken_back = seen.taken_back.iter().map(|run| u64::from(run.packets));
+        self.estimate.take_back(taken_back.fold(0, u64::saturating_add));
         self.host_lost = self.host_lost.saturating_add(seen.host_lost_packets);
         let accounted = seen.accounted_packets.saturating_add(self.host_lost).max(self.accounted);
         let packets = accounted - self.accounted;
         self.accounted = accounted;
         let lost = seen.losses.iter().map(|loss| u64::from(loss.packets));
         (packets, lost.fold(seen.marked_packets, u64::saturating_add))
+    }
+
+    /// Begins the next transmission window. Without a verdict, neither window nor rate rises.
+    fn set_window(&mut self, window: f64, round_trip: f64, is_undecided: bool) {
+        let (most, rate_max) = if is_undecided { (self.window, self.rate) } else { (None, f64::INFINITY) };
+        let window = most.map_or(window, |most| window.min(most));
+        self.has_changed &= is_undecided;
+        self.window = Some(window);
+        self.rate = (window * self.packet_bytes / round_trip).min(rate_max);
+        self.end = self.accounted.saturating_add(window as u64);
     }
 }
 
@@ -93,15 +112,14 @@ impl Controller for Paper {
             self.end = self.accounted.saturating_add(ceiling as u64);
             ceiling
         });
+        self.has_changed |= lost > 0 || !seen.taken_back.is_empty();
         let is_due = match self.mode {
-            Mode::Window => self.end <= self.accounted,
-            Mode::Rate => lost > 0,
+            Mode::Window => self.end <= self.accounted || !seen.taken_back.is_empty(),
+            Mode::Rate => self.has_changed,
         };
         if is_due {
             let window = response::fobs_window(before, self.estimate.rate()).clamp(1.0, ceiling);
-            self.window = Some(window);
-            self.rate = window * self.packet_bytes / round_trip;
-            self.end = self.accounted.saturating_add(window as u64);
+            self.set_window(window, round_trip, seen.is_undecided);
         }
     }
 

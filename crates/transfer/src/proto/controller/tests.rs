@@ -3,6 +3,7 @@
 mod bottleneck;
 mod hostile;
 mod path;
+mod taken_back;
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! The most recent packets of a transfer, with the causes reported for the lost packets.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use barograph_loss::{Cause, Classifier, GapEvidence, Meter, Signature};
+use barograph_loss::{Cause, GapEvidence, Meter, Signature};
 
-use super::{AttributedLoss, UnattributedLoss};
+use super::judge::Judge;
+use super::{AttributedLoss, SettledBy, UnattributedLoss};
 use crate::proto::wire::GapReport;
 
 /// Runs of lost packets in order; all other packets arrived.
@@ -24,27 +26,71 @@ pub(super) struct Window {
 pub(super) struct Gap {
     pub(super) missing: UnattributedLoss,
     pub(super) reported: ReportedCause,
+    /// Time until which the loss is pending without a verdict.
+    pub(super) deadline: Duration,
+    /// Whether the loss was given time to wait.
+    pub(super) is_patient: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedCause {
+    /// No cause: the loss is pending.
     Nothing,
     /// The receiving host; only the receiver's claim supports this cause.
     Claimed,
     Host,
     Network,
+    /// Unknown, or the network by a verdict without enough information. A verdict for the host
+    /// takes this report back.
+    Doubtful(Cause),
+}
+
+/// When and with how much a window is classified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) now: Duration,
+    /// The window ends before this index.
+    pub(super) settled: u64,
+    /// Number of packets that the sender sends in one burst.
+    pub(super) burst: u32,
+}
+
+/// What a classification found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outcome {
+    /// Whether the receiver's claims are contradicted; `None` if the receiver made no claims.
+    pub(super) is_disbelieved: Option<bool>,
+    /// Whether losses without a claim were the host's.
+    pub(super) is_host: bool,
+    /// Whether the deadline of a loss passed without a verdict.
+    pub(super) has_expired: bool,
 }
 
 impl Gap {
     fn end(&self) -> u64 {
         self.missing.index + u64::from(self.missing.packets)
     }
+
+    fn report(&self, cause: Cause, settled_by: SettledBy, before: Option<Cause>) -> AttributedLoss {
+        AttributedLoss { missing: self.missing, cause, settled_by, before }
+    }
 }
 
 impl Window {
     /// Whether every loss has a cause, and no claim still has to be checked.
     pub(super) fn is_attributed(&self) -> bool {
-        self.gaps.iter().all(|gap| matches!(gap.reported, ReportedCause::Host | ReportedCause::Network))
+        !self.gaps.iter().any(|gap| matches!(gap.reported, ReportedCause::Nothing | ReportedCause::Claimed))
+    }
+
+    /// The oldest gap without a cause.
+    pub(super) fn oldest_pending(&self) -> Option<&Gap> {
+        self.gaps.iter().find(|gap| gap.reported == ReportedCause::Nothing)
+    }
+
+    /// Number of lost packets without a cause.
+    pub(super) fn pending(&self) -> u64 {
+        let pending = self.gaps.iter().filter(|gap| gap.reported == ReportedCause::Nothing);
+        pending.map(|gap| u64::from(gap.missing.packets)).sum()
     }
 
     pub(super) fn push(&mut self, gap: Gap) {
@@ -61,21 +107,21 @@ impl Window {
     }
 
     /// Removes runs that began before `start`. Runs without a cause are reported as unknown.
-    pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) {
+    /// Returns whether one of them still had time to wait.
+    pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) -> bool {
         self.start = self.start.max(start);
+        let mut has_expired = false;
         while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
             // If the window's start would cut a run, begin the window after this run, because the
             // classifier was not fitted on parts of runs.
             self.start = self.start.max(gap.end());
             if gap.reported == ReportedCause::Nothing {
-                attributed.push(AttributedLoss {
-                    missing: gap.missing,
-                    cause: Cause::Unknown,
-                    is_taken_back: false,
-                });
+                has_expired |= gap.is_patient;
+                attributed.push(gap.report(Cause::Unknown, SettledBy::Nothing, None));
             }
             self.gaps.pop_front();
         }
+        has_expired
     }
 
     /// Records that a packet arrived after it was declared lost. Returns the cause that was
@@ -99,40 +145,36 @@ impl Window {
             (0, 0) => drop(self.gaps.remove(at)),
             (0, _) => gap.missing = behind,
             (_, 0) => {}
-            _ => self.gaps.insert(at + 1, Gap { missing: behind, reported }),
+            _ => {
+                let behind = Gap { missing: behind, ..*gap };
+                self.gaps.insert(at + 1, behind);
+            }
         }
         match reported {
             ReportedCause::Nothing => None,
             ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
             ReportedCause::Network => Some(Cause::Network),
+            ReportedCause::Doubtful(cause) => Some(cause),
         }
     }
 
-    /// Classifies the window, which ends before `settled`, and reports the causes of the losses
-    /// that waited for this verdict. Returns whether the receiver's claims are contradicted, or
-    /// `None` if the receiver made no claims.
+    /// Classifies the window. Reports the causes of the losses that waited for this verdict, and
+    /// takes back doubtful reports of losses that are the host's.
     pub(super) fn classify(
         &mut self,
-        classifier: &Classifier,
-        settled: u64,
-        burst: u32,
+        judge: &Judge,
+        look: Look,
         attributed: &mut Vec<AttributedLoss>,
-    ) -> Option<bool> {
-        let claims = self.gaps.iter().filter(|gap| gap.missing.evidence.host_drops == Some(true)).count();
-        self.draw(settled);
+    ) -> Outcome {
+        let has_claims = self.gaps.iter().any(|gap| gap.missing.evidence.host_drops == Some(true));
+        self.draw(look.settled);
         let metrics = self.meter.measure(&self.signature);
-        let window = barograph_loss::Evidence { burst: Some(burst), ..barograph_loss::Evidence::default() };
         self.causes.clear();
-        let diagnosis = classifier.diagnose_gaps(
-            &self.signature,
-            &metrics,
-            &window,
-            self.known.iter().copied(),
-            |_, cause, _| self.causes.push(cause),
-        );
-        let is_disbelieved = diagnosis.evidence_used.disbelieved;
+        let is_disbelieved =
+            judge.judge(&self.signature, &metrics, look.burst, &self.known, &mut self.causes);
         let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
-
+        let mut outcome =
+            Outcome { is_disbelieved: has_claims.then_some(is_disbelieved), ..Outcome::default() };
         let (mut at, mut last_end) = (0, None);
         for gap in &mut self.gaps {
             // Adjacent runs are one run in the signature.
@@ -143,21 +185,28 @@ impl Window {
                 Cause::Host if is_short && !is_claimed => Cause::Unknown,
                 cause => cause,
             };
-            let is_taken_back =
-                gap.reported == ReportedCause::Claimed && is_disbelieved && cause != Cause::Host;
-            if gap.reported == ReportedCause::Nothing || is_taken_back {
-                attributed.push(AttributedLoss { missing: gap.missing, cause, is_taken_back });
+            let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
+            let is_sure = !is_short || has_queue(gap);
+            let is_final = gap.missing.evidence.host_drops.is_some() || cause == Cause::Network && is_sure;
+            outcome.is_host |= cause == Cause::Host && !is_claimed;
+            let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_final }, look.now);
+            if let Some(settled) = settled {
+                outcome.has_expired |= gap.is_patient && settled.settled_by == SettledBy::Nothing;
+                attributed.push(settled);
             }
-            gap.reported = match gap.reported {
-                ReportedCause::Claimed if !is_taken_back => ReportedCause::Host,
-                ReportedCause::Nothing | ReportedCause::Claimed if cause == Cause::Host => {
-                    ReportedCause::Host
-                }
-                ReportedCause::Nothing | ReportedCause::Claimed => ReportedCause::Network,
-                reported => reported,
-            };
         }
-        (claims > 0).then_some(is_disbelieved)
+        if outcome.has_expired {
+            self.expire(attributed);
+        }
+        outcome
+    }
+
+    /// Reports all pending losses as unknown.
+    pub(super) fn expire(&mut self, attributed: &mut Vec<AttributedLoss>) {
+        for gap in self.gaps.iter_mut().filter(|gap| gap.reported == ReportedCause::Nothing) {
+            gap.reported = ReportedCause::Doubtful(Cause::Unknown);
+            attributed.push(gap.report(Cause::Unknown, SettledBy::Nothing, None));
+        }
     }
 
     /// Builds the signature of the window, with the evidence of each gap.
@@ -185,6 +234,62 @@ impl Window {
     }
 }
 
+/// Verdict on a gap.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    cause: Cause,
+    settled_by: SettledBy,
+    /// Whether the receiver's claims are contradicted.
+    is_disbelieved: bool,
+    /// Whether a charge to the network is final. It is final for a claim that is not believed: a
+    /// receiver must not gain by such a claim.
+    is_final: bool,
+}
+
+impl Gap {
+    /// Applies a verdict. Returns what is reported, if anything.
+    fn settle(&mut self, verdict: Verdict, now: Duration) -> Option<AttributedLoss> {
+        let Verdict { cause, settled_by, is_disbelieved, is_final } = verdict;
+        let (reported, before) = match (self.reported, cause) {
+            (ReportedCause::Nothing, Cause::Unknown) if now < self.deadline => return None,
+            (ReportedCause::Nothing, Cause::Host) => (ReportedCause::Host, None),
+            (ReportedCause::Nothing, _) if is_final => (ReportedCause::Network, None),
+            (ReportedCause::Nothing, cause) => (ReportedCause::Doubtful(cause), None),
+            (ReportedCause::Doubtful(before), Cause::Host) => (ReportedCause::Host, Some(before)),
+            (ReportedCause::Claimed, Cause::Network | Cause::Unknown) if is_disbelieved => {
+                (ReportedCause::Network, Some(Cause::Host))
+            }
+            (ReportedCause::Claimed, _) => {
+                self.reported = ReportedCause::Host;
+                return None;
+            }
+            _ => return None,
+        };
+        self.reported = reported;
+        Some(self.report(cause, settled_by, before))
+    }
+}
+
+/// Evidence that settles a loss without a believed claim.
+fn settled_by(gap: &Gap, cause: Cause, judge: &Judge) -> SettledBy {
+    let evidence = &gap.missing.evidence;
+    if cause == Cause::Unknown {
+        SettledBy::Nothing
+    } else if evidence.is_marked == Some(true) && judge.has_path_evidence() {
+        SettledBy::Marks
+    } else if evidence.delay_us.is_some() && judge.has_path_evidence() {
+        SettledBy::Delay
+    } else {
+        SettledBy::Pattern
+    }
+}
+
+/// Whether a mark or the delay shows a queue before the gap.
+fn has_queue(gap: &Gap) -> bool {
+    let evidence = &gap.missing.evidence;
+    evidence.is_marked == Some(true) || evidence.delay_us.is_some_and(|delay_us| delay_us >= QUEUE_DELAY_US)
+}
+
 fn known(evidence: &GapReport) -> GapEvidence {
     GapEvidence {
         host_drops: evidence.host_drops.map(u32::from),
@@ -204,3 +309,7 @@ fn join(whole: &mut GapEvidence, part: &GapEvidence) {
 /// Number of packets in the shortest window that the classifier was fitted on. In a shorter window,
 /// a pattern alone does not prove that the host lost the packets.
 const PATTERN_PACKETS_MIN: u32 = 2000;
+
+/// One-way delay before a gap, above the path's minimum, from which a queue stood (µs): the
+/// classifier's own limit (`docs/spec/classify.md`, §2).
+const QUEUE_DELAY_US: u32 = 150;

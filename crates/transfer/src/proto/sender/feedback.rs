@@ -194,7 +194,7 @@ impl Sender {
         // The receiver counts bytes of the object, but the controller counts headers too.
         let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
         let pending = std::mem::take(&mut self.pending);
-        let (losses, host_lost_packets) = self.loss_accounting.pending();
+        let report = self.loss_accounting.report();
         let seen = FeedbackSample {
             rtt: self.rtt,
             round_trip: pending.round_trip,
@@ -204,14 +204,16 @@ impl Sender {
             marked_packets: pending.marked_packets,
             in_flight_bytes: self.sent_packets.in_flight_bytes(),
             delivery,
-            losses,
-            host_lost_packets,
+            losses: &report.losses,
+            taken_back: &report.taken_back,
+            is_undecided: self.loss_accounting.is_undecided(),
+            host_lost_packets: report.host_packets,
             drain_bytes_s: u64::try_from(drain).unwrap_or(u64::MAX),
             accounted_packets: self.loss_accounting.accounted(),
             packet_bytes: u32::try_from(full).unwrap_or(u32::MAX),
         };
         self.pacing.on_feedback(now, &seen);
-        self.loss_accounting.clear_pending();
+        self.loss_accounting.clear_report();
     }
 }
 

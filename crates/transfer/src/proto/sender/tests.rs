@@ -48,7 +48,12 @@ impl Controller for FeedbackRecorder {
 }
 
 fn sender(object_bytes: u64, seed: u64) -> Sender {
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, classification: LossClassification::Default };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed,
+        classification: LossClassification::Default,
+    };
     Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free)).unwrap()
 }
 
@@ -134,7 +139,12 @@ fn an_echo_with_impossible_times_gives_no_rtt_sample() {
 
 #[test]
 fn an_object_longer_than_the_largest_offset_is_refused() {
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classification: LossClassification::Default };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed: 3,
+        classification: LossClassification::Default,
+    };
     let new = |bytes| Sender::new(config.clone(), bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
     assert_eq!(new((1 << 62) - 1), Ok(()));
     assert_eq!(new(1 << 62), Err(TooLong(1 << 62)));
@@ -143,7 +153,12 @@ fn an_object_longer_than_the_largest_offset_is_refused() {
 #[test]
 fn a_new_payload_length_applies_to_the_next_packets() {
     let seen = Arc::new(AtomicU32::new(0));
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classification: LossClassification::Default };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed: 3,
+        classification: LossClassification::Default,
+    };
     let controller = Box::new(FeedbackRecorder(seen.clone(), Arc::default()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     // A window of 10 500 bytes holds ten packets of 1050 bytes.
@@ -170,7 +185,12 @@ fn a_new_payload_length_applies_to_the_next_packets() {
 #[test]
 fn an_rtt_sample_is_reported_once() {
     let measured = Arc::new(AtomicU32::new(0));
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classification: LossClassification::Default };
+    let config = SenderConfig {
+        payload_bytes: 1000,
+        overhead_bytes: 50,
+        seed: 3,
+        classification: LossClassification::Default,
+    };
     let controller = Box::new(FeedbackRecorder(Arc::default(), measured.clone()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;

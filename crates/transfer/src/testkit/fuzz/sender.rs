@@ -21,7 +21,13 @@ pub fn fuzz_sender(data: &[u8]) {
         payload_bytes: u32::from(payload),
         overhead_bytes: 9,
         seed: rate.into(),
-        classification: if rate & 1 == 0 { LossClassification::Default } else { LossClassification::None },
+        classification: match rate & 7 {
+            0 | 2 | 4 => LossClassification::Default,
+            6 => LossClassification::Pattern,
+            1 => LossClassification::Paper,
+            3 => LossClassification::Counter,
+            _ => LossClassification::None,
+        },
     };
     let controller = Checked { rate: f64::from(rate).exp2() - 1.0, accounted: 0, losses_end: 0 };
     let Ok(mut sender) = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)) else {
@@ -209,7 +215,13 @@ struct Checked {
 
 impl Controller for Checked {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
-        assert!(self.accounted <= seen.accounted_packets, "the count never falls");
+        for run in seen.taken_back {
+            let end = run.at + u64::from(run.packets);
+            assert!(run.packets > 0 && end <= self.losses_end, "{run:?} of {}", self.losses_end);
+            self.losses_end -= u64::from(run.packets);
+            self.accounted -= u64::from(run.packets);
+        }
+        assert!(self.accounted <= seen.accounted_packets, "the count falls only by what is taken back");
         self.accounted = seen.accounted_packets;
         for loss in seen.losses {
             assert!(self.losses_end <= loss.at && loss.packets > 0, "{loss:?} after {}", self.losses_end);

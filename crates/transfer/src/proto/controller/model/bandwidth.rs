@@ -62,6 +62,16 @@ impl Bandwidth {
         self.lo = latest.max(super::BETA * before);
     }
 
+    /// The short-term bandwidth (bytes a second); infinite if there is none.
+    pub(super) fn short_term(&self) -> f64 {
+        self.lo
+    }
+
+    /// Raises the short-term bandwidth to `lo` if it is lower.
+    pub(super) fn raise_short_term(&mut self, lo: f64) {
+        self.lo = self.lo.max(lo);
+    }
+
     pub(super) fn forget_short_term(&mut self) {
         self.lo = f64::INFINITY;
     }
@@ -69,7 +79,7 @@ impl Bandwidth {
 
 /// Whether the pipe is full: three rounds of faster sending delivered less than a quarter more (BBR
 /// §5.3.1.2).
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullBandwidthDetector {
     baseline: f64,
     rounds: u32,

@@ -263,6 +263,7 @@ impl ModelController {
 
     fn go_refill(&mut self) {
         self.forget_short_term();
+        self.undo.forget();
         self.probe.was_cut_short = false;
         self.probe.is_stopping = false;
         self.round.restart();

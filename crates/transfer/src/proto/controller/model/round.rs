@@ -69,6 +69,14 @@ impl Round {
         }
     }
 
+    /// Removes packets from the losses of the round. The packets were not accounted for either.
+    pub(super) fn take_back(&mut self, packets: f64) {
+        let taken = packets.min(self.loss_share.lost);
+        self.loss_share.lost -= taken;
+        self.loss_share.accounted -= taken;
+        self.has_lost &= self.loss_share.lost > 0.0;
+    }
+
     /// Begins the next round if this one has ended.
     pub(super) fn close(&mut self) {
         if self.has_ended {

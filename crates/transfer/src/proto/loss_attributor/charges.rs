@@ -1,0 +1,78 @@
+//! Losses that were charged to the controller, and that a later verdict may take back.
+
+use std::collections::VecDeque;
+
+use barograph_loss::Cause;
+
+use super::{SettledBy, UnattributedLoss};
+use crate::proto::controller::DetectedLossRun;
+
+/// A run of losses that was charged to the controller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charge {
+    /// Index of the run's first packet.
+    pub(super) index: u64,
+    pub(super) cause: Cause,
+    pub(super) settled_by: SettledBy,
+    /// The run as the controller received it, moved by all runs before it that were taken back.
+    pub(super) run: DetectedLossRun,
+}
+
+impl Charge {
+    fn end(&self) -> u64 {
+        self.index + u64::from(self.run.packets)
+    }
+
+    /// The part of the run that begins after `skipped` packets and has `packets` packets.
+    fn part(&self, skipped: u32, packets: u32) -> Self {
+        let bytes = self.run.bytes * u64::from(packets) / u64::from(self.run.packets.max(1));
+        let at = self.run.at + u64::from(skipped);
+        Self {
+            index: self.index + u64::from(skipped),
+            run: DetectedLossRun { at, packets, bytes, ..self.run },
+            ..*self
+        }
+    }
+}
+
+/// Charged runs, in the order of their positions.
+#[derive(Debug, Default)]
+pub(super) struct Charges {
+    charges: VecDeque<Charge>,
+}
+
+impl Charges {
+    pub(super) fn push(&mut self, charge: Charge) {
+        self.charges.push_back(charge);
+    }
+
+    /// Forgets the first runs, as far as they lie below this index.
+    pub(super) fn forget_below(&mut self, index: u64) {
+        while self.charges.front().is_some_and(|charge| charge.end() <= index) {
+            self.charges.pop_front();
+        }
+    }
+
+    /// Removes the packets of `missing` from their charged run, and moves all later runs. Returns
+    /// what was removed; `None` if these packets were not charged.
+    pub(super) fn take_back(&mut self, missing: &UnattributedLoss) -> Option<Charge> {
+        let contains = |charge: &Charge| charge.index <= missing.index && missing.index < charge.end();
+        let place = self.charges.iter().rposition(contains)?;
+        let charge = self.charges.remove(place)?;
+        // The cast loses nothing: the index lies within a run, and lengths of runs fit 32 bits.
+        let before = (missing.index - charge.index) as u32;
+        let packets = missing.packets.min(charge.run.packets - before);
+        let after = charge.run.packets - before - packets;
+        let taken = charge.part(before, packets);
+        if after > 0 {
+            self.charges.insert(place, charge.part(before + packets, after));
+        }
+        for later in self.charges.range_mut(place..) {
+            later.run.at -= u64::from(packets);
+        }
+        if before > 0 {
+            self.charges.insert(place, charge.part(0, before));
+        }
+        Some(taken)
+    }
+}
