@@ -31,7 +31,7 @@ pub struct WindowLog {
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WindowLogError {
-    #[error("windows in {path:?} cannot be {what}: {source}")]
+    #[error("the directory of windows {path:?} cannot be {what}: {source}")]
     Io {
         path: PathBuf,
         /// The operation that was tried, as a past participle such as "opened".
