@@ -1,5 +1,6 @@
 //! How a sender finds the causes of losses, and how many losses each kind of evidence settled.
 
+use std::ops::Add;
 use std::sync::Arc;
 
 use barograph_loss::Classifier;
@@ -55,4 +56,18 @@ pub struct LossesByEvidence {
     pub pattern: u64,
     /// None: no verdict came in time, so the loss counts as the network's.
     pub expired: u64,
+}
+
+impl Add for LossesByEvidence {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            counter: self.counter + other.counter,
+            marks: self.marks + other.marks,
+            delay: self.delay + other.delay,
+            pattern: self.pattern + other.pattern,
+            expired: self.expired + other.expired,
+        }
+    }
 }

@@ -22,12 +22,13 @@ use crate::proto::wire::GapReport;
 /// A packet is identified by its index, which is the number of packets that were sent before it. If
 /// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
 /// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
-/// are trusted. Other losses are *pending*. After half a round trip to one round trip, when a
-/// pattern is visible, they are classified in the window of the last
-/// [`LossAttributor::WINDOW_PACKETS`] packets, and again in each round trip until a verdict names
-/// their cause. If no verdict comes until the deadline ([`LossAttributor::deadline`]), their cause
-/// is reported as unknown. A later verdict for the host takes such a report back, as long as the
-/// loss is in the window. Packets that arrive before a report are not reported as lost.
+/// are trusted. A loss beside a mark, or after a delay of 4 ms or more, is charged to the network
+/// at once. Other losses are *pending*. After half a round trip to one round trip, when a pattern
+/// is visible, they are classified in the window of the last [`LossAttributor::WINDOW_PACKETS`]
+/// packets, and again in each round trip until a verdict names their cause. If no verdict comes
+/// until the deadline ([`LossAttributor::deadline`]), their cause is reported as unknown. A later
+/// verdict for the host takes a charge back, as long as the loss is in the window and no verdict
+/// named the network. Packets that arrive before a report are not reported as lost.
 ///
 /// After a deadline has passed, further losses do not wait for theirs, until
 /// [`LossAttributor::IMPATIENT_PACKETS`] packets were sent or a pattern names the host. So losses
@@ -77,8 +78,9 @@ pub struct AttributedLoss {
     pub missing: UnattributedLoss,
     pub cause: Cause,
     pub settled_by: SettledBy,
-    /// Cause that was reported for these packets before; `None` for the first report.
-    pub before: Option<Cause>,
+    /// Cause that was reported for these packets before, and its evidence; `None` for the first
+    /// report.
+    pub before: Option<(Cause, SettledBy)>,
 }
 
 /// Evidence that settled the cause of a loss.
@@ -168,33 +170,39 @@ impl LossAttributor {
         if !self.judge.has_counter {
             missing.evidence.host_drops = None;
         }
-        let host_drops = missing.evidence.host_drops;
-        let (reported, cause) = match host_drops {
-            Some(false) => (ReportedCause::Network, Some((Cause::Network, SettledBy::Counter))),
-            Some(true) if self.trusts => (ReportedCause::Claimed, Some((Cause::Host, SettledBy::Counter))),
-            None if !self.judge.has_pattern => {
-                (ReportedCause::Network, Some((Cause::Network, SettledBy::Nothing)))
-            }
-            Some(true) | None => (ReportedCause::Nothing, None),
-        };
-        // A claim that is not trusted does not wait: a receiver could claim in order to gain time.
-        let is_patient = host_drops.is_none() && self.impatient_until <= missing.index;
+        let (reported, settled_by) = self.first_report(&missing.evidence);
+        let is_patient = self.impatient_until <= missing.index;
         let deadline = context.now + if is_patient { Self::deadline(context.rtt) } else { Duration::ZERO };
-        self.window.push(Gap { missing, reported, deadline, is_patient });
+        let gap = Gap { missing, reported, settled_by, is_judged: false, deadline, is_patient };
+        attributed.extend(gap.first_report());
+        self.window.push(gap);
         if reported == ReportedCause::Nothing {
             self.waits_from = self.waits_from.or(Some(missing.index));
         }
-        attributed.extend(cause.map(|(cause, settled_by)| AttributedLoss {
-            missing,
-            cause,
-            settled_by,
-            before: None,
-        }));
         if reported != ReportedCause::Network {
             let soonest = context.now + context.rtt / 2;
             let at =
                 self.classified_at.map_or(soonest, |classified_at| soonest.max(classified_at + context.rtt));
             self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        }
+    }
+
+    /// What is reported of a loss with this evidence before a classification, and why.
+    fn first_report(&self, evidence: &GapReport) -> (ReportedCause, SettledBy) {
+        let has_path_evidence = self.judge.has_path_evidence();
+        match evidence.host_drops {
+            Some(false) => (ReportedCause::Network, SettledBy::Counter),
+            Some(true) if self.trusts => (ReportedCause::Claimed, SettledBy::Counter),
+            // A receiver must not gain time by a claim that is not trusted.
+            Some(true) => (ReportedCause::Doubtful(Cause::Network), SettledBy::Nothing),
+            None if !self.judge.has_pattern => (ReportedCause::Network, SettledBy::Nothing),
+            None if has_path_evidence && evidence.is_marked == Some(true) => {
+                (ReportedCause::Doubtful(Cause::Network), SettledBy::Marks)
+            }
+            None if has_path_evidence && evidence.delay_us.is_some_and(|delay| LONG_DELAY_US <= delay) => {
+                (ReportedCause::Doubtful(Cause::Network), SettledBy::Delay)
+            }
+            None => (ReportedCause::Nothing, SettledBy::Nothing),
         }
     }
 
@@ -267,6 +275,10 @@ impl LossAttributor {
         }
     }
 }
+
+/// One-way delay before a gap, above the path's minimum, from which a pattern does not name the
+/// host (µs; `docs/spec/classify.md`, §2). Such a loss does not wait.
+const LONG_DELAY_US: u32 = 4000;
 
 /// Longest time that a loss is pending, in round trips and as a time.
 const WAIT_ROUND_TRIPS: u32 = 16;

@@ -10,7 +10,7 @@ use super::{ReceiverEndpoint, SendConfig, SessionError, TransferEvent, TransferS
 use crate::files::{Source, TransferId};
 use crate::io::control::RefuseReason;
 use crate::io::flow::{FlowError, FlowProgress};
-use crate::proto::{LossesByEvidence, SenderStats};
+use crate::proto::SenderStats;
 
 pub(super) fn send(
     config: &SendConfig,
@@ -107,13 +107,7 @@ impl EarlierSessions {
             lost_host: own.lost_host + of.lost_host,
             lost_network: own.lost_network + of.lost_network,
             lost_unknown: own.lost_unknown + of.lost_unknown,
-            settled: LossesByEvidence {
-                counter: own.settled.counter + of.settled.counter,
-                marks: own.settled.marks + of.settled.marks,
-                delay: own.settled.delay + of.settled.delay,
-                pattern: own.settled.pattern + of.settled.pattern,
-                expired: own.settled.expired + of.settled.expired,
-            },
+            settled: own.settled + of.settled,
             taken_back: own.taken_back + of.taken_back,
             pending: own.pending + of.pending,
         };

@@ -136,17 +136,17 @@ impl LossAccounting {
 
     fn count(&mut self, attributed: &AttributedLoss) {
         let (missing, packets) = (&attributed.missing, u64::from(attributed.missing.packets));
-        if attributed.is_charge_taken_back() {
-            self.take_back(attributed);
-            return;
+        if self.attributor.is_some() {
+            self.settled.count(attributed.settled_by, packets);
         }
-        if attributed.before == Some(Cause::Host) {
+        if let Some((before, settled_by)) = attributed.before {
+            self.settled.remove(settled_by, packets);
+            if before != Cause::Host {
+                self.count_again(attributed, before);
+                return;
+            }
             self.host_reported -= i64::from(missing.packets);
             self.host -= i64::from(missing.packets);
-            self.settled.remove(SettledBy::Counter, packets);
-        }
-        if self.attributor.is_some() {
-            self.settled.add(attributed.settled_by, packets);
         }
         match attributed.cause {
             Cause::Host => return self.count_host(missing.packets),
@@ -169,8 +169,25 @@ impl LossAccounting {
         };
         self.report.losses.push(run);
         if self.attributor.is_some() && attributed.settled_by != SettledBy::Counter {
-            let AttributedLoss { cause, settled_by, .. } = *attributed;
-            self.charges.push(Charge { index: missing.index, cause, settled_by, run });
+            self.charges.push(Charge { index: missing.index, run });
+        }
+    }
+
+    /// Counts packets with another cause that were charged before. If they are the host's, the
+    /// charge is taken back.
+    fn count_again(&mut self, attributed: &AttributedLoss, before: Cause) {
+        let packets = u64::from(attributed.missing.packets);
+        let charged = if before == Cause::Network { &mut self.network } else { &mut self.unknown };
+        *charged = charged.saturating_sub(packets);
+        if attributed.cause != Cause::Host {
+            self.network += packets;
+        } else if let Some(charge) = self.charges.take_back(&attributed.missing) {
+            debug_assert_eq!(charge.run.packets, attributed.missing.packets, "a gap has one charge");
+            self.taken_back += packets;
+            self.accounted -= packets;
+            self.losses_end -= packets;
+            self.count_host(charge.run.packets);
+            self.report.take_back(charge.run);
         }
     }
 
@@ -178,21 +195,6 @@ impl LossAccounting {
         self.host_reported += i64::from(packets);
         self.host += i64::from(packets);
         self.report.host_packets += u64::from(packets);
-    }
-
-    /// Counts packets as the host's that were charged to the network before.
-    fn take_back(&mut self, attributed: &AttributedLoss) {
-        let Some(charge) = self.charges.take_back(&attributed.missing) else { return };
-        let packets = u64::from(charge.run.packets);
-        let charged = if charge.cause == Cause::Network { &mut self.network } else { &mut self.unknown };
-        *charged -= packets;
-        self.settled.remove(charge.settled_by, packets);
-        self.settled.add(attributed.settled_by, packets);
-        self.taken_back += packets;
-        self.accounted -= packets;
-        self.losses_end -= packets;
-        self.count_host(charge.run.packets);
-        self.report.take_back(charge.run);
     }
 
     /// Packets accounted for so far, without host losses.
@@ -244,7 +246,7 @@ impl LossAccounting {
 impl AttributedLoss {
     /// Whether these packets were charged to the network before, and are the host's.
     pub(super) fn is_charge_taken_back(&self) -> bool {
-        self.cause == Cause::Host && matches!(self.before, Some(Cause::Network | Cause::Unknown))
+        self.cause == Cause::Host && matches!(self.before, Some((Cause::Network | Cause::Unknown, _)))
     }
 }
 
@@ -259,7 +261,7 @@ impl LossesByEvidence {
         }
     }
 
-    fn add(&mut self, settled_by: SettledBy, packets: u64) {
+    fn count(&mut self, settled_by: SettledBy, packets: u64) {
         *self.of(settled_by) += packets;
     }
 

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 
-use barograph_loss::Cause;
-
-use super::{SettledBy, UnattributedLoss};
+use super::UnattributedLoss;
 use crate::proto::controller::DetectedLossRun;
 
 /// A run of losses that was charged to the controller.
@@ -12,8 +10,6 @@ use crate::proto::controller::DetectedLossRun;
 pub(super) struct Charge {
     /// Index of the run's first packet.
     pub(super) index: u64,
-    pub(super) cause: Cause,
-    pub(super) settled_by: SettledBy,
     /// The run as the controller received it, moved by all runs before it that were taken back.
     pub(super) run: DetectedLossRun,
 }

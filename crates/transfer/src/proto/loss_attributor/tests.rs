@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -181,4 +183,126 @@ fn the_attributor_allocates_no_memory_after_the_first_round() {
     let first = turn(&mut attributor, 0);
     let again = allocation_counter::measure(|| assert!(turn(&mut attributor, 1) * 2 > first));
     assert_eq!(again.count_total, 0);
+}
+
+/// Calls `poll` each time it is due, up to `until`. Packets below `settled` are settled.
+fn poll(attributor: &mut LossAttributor, until: Duration, settled: u64) -> Vec<(Duration, AttributedLoss)> {
+    let mut reports = Vec::new();
+    while let Some(due) = attributor.due().filter(|due| *due <= until) {
+        let mut attributed = Vec::new();
+        attributor.poll(context(due), settled, &mut attributed);
+        reports.extend(attributed.into_iter().map(|attributed| (due, attributed)));
+    }
+    reports
+}
+
+/// One run that is as long as an outage, after a delay that shows no queue.
+fn outage(index: u64) -> UnattributedLoss {
+    missing(index, 300, GapReport { delay_us: Some(0), ..GapReport::default() })
+}
+
+#[test]
+fn a_loss_without_a_verdict_is_charged_at_its_deadline() {
+    let mut attributor = LossAttributor::default();
+    let mut attributed = Vec::new();
+    attributor.lose(context(MS), outage(5000), &mut attributed);
+    assert!(attributed.is_empty() && !attributor.is_undecided());
+    let deadline = MS + LossAttributor::deadline(20 * MS);
+    assert_eq!(deadline, 351 * MS);
+    assert_eq!(poll(&mut attributor, deadline - MS, 6000), []);
+    assert_eq!((attributor.is_undecided(), attributor.pending()), (true, 300));
+    let reports = poll(&mut attributor, deadline, 6000);
+    let told: Vec<_> = reports
+        .iter()
+        .map(|(at, told)| (*at, told.missing.index, told.cause, told.settled_by, told.before))
+        .collect();
+    assert_eq!(told, [(deadline, 5000, Cause::Unknown, SettledBy::Nothing, None)]);
+    assert_eq!((attributor.is_undecided(), attributor.pending(), attributor.due()), (false, 0, None));
+    // The next one is charged at the first look, half a round trip later.
+    let now = 400 * MS;
+    attributor.lose(context(now), outage(27_000), &mut attributed);
+    let reports = poll(&mut attributor, now + 20 * MS, 28_000);
+    assert_eq!(
+        reports.iter().map(|(at, told)| (*at, told.cause)).collect::<Vec<_>>(),
+        [(now + 10 * MS, Cause::Unknown)]
+    );
+    // So many packets later, losses wait again.
+    let index = 5000 + 300 + LossAttributor::IMPATIENT_PACKETS + 30_000;
+    attributor.lose(context(2000 * MS), outage(index), &mut attributed);
+    assert_eq!(poll(&mut attributor, 2340 * MS, index + 1000), []);
+    assert_eq!(attributor.pending(), 300);
+}
+
+#[test]
+fn a_pending_loss_is_charged_before_it_leaves_the_window() {
+    let mut attributor = LossAttributor::default();
+    let mut attributed = Vec::new();
+    attributor.lose(context(MS), outage(5000), &mut attributed);
+    poll(&mut attributor, 100 * MS, 6000);
+    let later = 5000 + LossAttributor::WINDOW_PACKETS + 1;
+    attributor.lose(context(100 * MS), missing(later, 1, GapReport::default()), &mut attributed);
+    let told: Vec<_> = attributed.iter().map(|told| (told.missing.index, told.cause)).collect();
+    assert_eq!(told, [(5000, Cause::Unknown)]);
+}
+
+#[test]
+fn a_verdict_for_the_host_takes_back_what_was_charged_without_a_verdict() {
+    let mut attributor = LossAttributor::default();
+    let mut attributed = Vec::new();
+    // Two stalls in fewer packets than a pattern needs.
+    for (index, packets) in [(300, 120), (900, 140)] {
+        attributor.lose(context(MS), missing(index, packets, GapReport::default()), &mut attributed);
+    }
+    let charged = poll(&mut attributor, 400 * MS, 1500);
+    let causes = |reports: &[(Duration, AttributedLoss)]| {
+        reports.iter().map(|(_, told)| (told.missing.index, told.cause, told.before)).collect::<Vec<_>>()
+    };
+    assert_eq!(causes(&charged), [(300, Cause::Unknown, None), (900, Cause::Unknown, None)]);
+    // In the following packets the stalls go on.
+    let mut reports = Vec::new();
+    for (n, (index, packets)) in stalls().into_iter().take(3).enumerate() {
+        let now = 400 * MS + 50 * MS * n as u32;
+        attributor.lose(context(now), missing(index, packets, GapReport::default()), &mut attributed);
+        reports.extend(poll(&mut attributor, now + 40 * MS, index + 1000));
+    }
+    let before = Some((Cause::Unknown, SettledBy::Nothing));
+    for index in [300, 900] {
+        let of = |told: &&(u64, Cause, Option<(Cause, SettledBy)>)| told.0 == index;
+        assert_eq!(causes(&reports).iter().find(of), Some(&(index, Cause::Host, before)));
+    }
+}
+
+#[test]
+fn a_loss_over_a_long_queue_or_beside_a_mark_is_charged_at_once() {
+    let long = GapReport { delay_us: Some(5000), ..GapReport::default() };
+    let marked = GapReport { is_marked: Some(true), ..GapReport::default() };
+    for (evidence, settled_by) in [(long, SettledBy::Delay), (marked, SettledBy::Marks)] {
+        let mut attributed = Vec::new();
+        LossAttributor::default().lose(context(MS), missing(500, 2, evidence), &mut attributed);
+        let told: Vec<_> = attributed.iter().map(|told| (told.cause, told.settled_by)).collect();
+        assert_eq!(told, [(Cause::Network, settled_by)]);
+        // The paper's classifier has no such evidence.
+        let mut paper = LossAttributor::for_classification(&LossClassification::Paper).unwrap();
+        attributed.clear();
+        paper.lose(context(MS), missing(500, 2, evidence), &mut attributed);
+        assert_eq!((attributed.len(), paper.pending()), (0, 2));
+    }
+}
+
+#[test]
+fn each_choice_of_a_classifier_uses_its_own_evidence() {
+    let first = |classification, evidence| {
+        let mut attributor = LossAttributor::for_classification(&classification).unwrap();
+        let mut attributed = Vec::new();
+        attributor.lose(context(MS), missing(500, 2, evidence), &mut attributed);
+        attributed.first().map(|told| (told.cause, told.settled_by))
+    };
+    let host = Some((Cause::Host, SettledBy::Counter));
+    assert_eq!(first(LossClassification::Default, claim(true)), host);
+    assert_eq!(first(LossClassification::Counter, claim(true)), host);
+    assert_eq!(first(LossClassification::Pattern, claim(true)), None);
+    assert_eq!(first(LossClassification::Paper, claim(true)), None);
+    let nothing = Some((Cause::Network, SettledBy::Nothing));
+    assert_eq!(first(LossClassification::Counter, GapReport::default()), nothing);
+    assert!(LossAttributor::for_classification(&LossClassification::None).is_none());
 }

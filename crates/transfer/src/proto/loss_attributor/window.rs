@@ -26,6 +26,10 @@ pub(super) struct Window {
 pub(super) struct Gap {
     pub(super) missing: UnattributedLoss,
     pub(super) reported: ReportedCause,
+    /// Evidence of what was reported.
+    pub(super) settled_by: SettledBy,
+    /// Whether the loss was in a window that was classified.
+    pub(super) is_judged: bool,
     /// Time until which the loss is pending without a verdict.
     pub(super) deadline: Duration,
     /// Whether the loss was given time to wait.
@@ -40,8 +44,8 @@ pub(super) enum ReportedCause {
     Claimed,
     Host,
     Network,
-    /// Unknown, or the network by a verdict without enough information. A verdict for the host
-    /// takes this report back.
+    /// Unknown, or the network without a verdict on enough packets. A verdict for the host takes
+    /// this report back.
     Doubtful(Cause),
 }
 
@@ -71,15 +75,39 @@ impl Gap {
         self.missing.index + u64::from(self.missing.packets)
     }
 
-    fn report(&self, cause: Cause, settled_by: SettledBy, before: Option<Cause>) -> AttributedLoss {
-        AttributedLoss { missing: self.missing, cause, settled_by, before }
+    /// Cause that was reported, if any.
+    fn cause(&self) -> Option<Cause> {
+        match self.reported {
+            ReportedCause::Nothing => None,
+            ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
+            ReportedCause::Network => Some(Cause::Network),
+            ReportedCause::Doubtful(cause) => Some(cause),
+        }
+    }
+
+    /// The report before a classification; `None` if the loss is pending.
+    pub(super) fn first_report(&self) -> Option<AttributedLoss> {
+        let Self { missing, settled_by, .. } = *self;
+        self.cause().map(|cause| AttributedLoss { missing, cause, settled_by, before: None })
+    }
+
+    /// Changes what is reported. Returns the new report.
+    fn report(&mut self, reported: ReportedCause, settled_by: SettledBy) -> Option<AttributedLoss> {
+        let before = self.cause().map(|cause| (cause, self.settled_by));
+        (self.reported, self.settled_by) = (reported, settled_by);
+        let missing = self.missing;
+        self.cause().map(|cause| AttributedLoss { missing, cause, settled_by, before })
     }
 }
 
 impl Window {
-    /// Whether every loss has a cause, and no claim still has to be checked.
+    /// Whether no loss waits for a classification.
     pub(super) fn is_attributed(&self) -> bool {
-        !self.gaps.iter().any(|gap| matches!(gap.reported, ReportedCause::Nothing | ReportedCause::Claimed))
+        self.gaps.iter().all(|gap| match gap.reported {
+            ReportedCause::Nothing | ReportedCause::Claimed => false,
+            ReportedCause::Doubtful(_) => gap.is_judged,
+            ReportedCause::Host | ReportedCause::Network => true,
+        })
     }
 
     /// The oldest gap without a cause.
@@ -93,10 +121,14 @@ impl Window {
         pending.map(|gap| u64::from(gap.missing.packets)).sum()
     }
 
+    /// Adds a gap. Joins it to the last gap if they are adjacent and neither was charged, because a
+    /// charge is taken back as a whole.
     pub(super) fn push(&mut self, gap: Gap) {
+        let is_charged = matches!(gap.reported, ReportedCause::Doubtful(_));
         match self.gaps.back_mut() {
             Some(last)
                 if last.end() == gap.missing.index
+                    && !is_charged
                     && (last.reported, last.missing.evidence) == (gap.reported, gap.missing.evidence) =>
             {
                 last.missing.packets = last.missing.packets.saturating_add(gap.missing.packets);
@@ -111,13 +143,13 @@ impl Window {
     pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) -> bool {
         self.start = self.start.max(start);
         let mut has_expired = false;
-        while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
+        while let Some(gap) = self.gaps.front_mut().filter(|gap| gap.missing.index < start) {
             // If the window's start would cut a run, begin the window after this run, because the
             // classifier was not fitted on parts of runs.
             self.start = self.start.max(gap.end());
             if gap.reported == ReportedCause::Nothing {
                 has_expired |= gap.is_patient;
-                attributed.push(gap.report(Cause::Unknown, SettledBy::Nothing, None));
+                attributed.extend(gap.expire());
             }
             self.gaps.pop_front();
         }
@@ -134,7 +166,7 @@ impl Window {
         };
         let before = (index - gap.missing.index) as u32;
         let after = gap.missing.packets.saturating_sub(before + 1);
-        let reported = gap.reported;
+        let cause = gap.cause();
         // All packets of a run are full, except the object's last one.
         let rest = gap.missing.bytes.saturating_sub(bytes);
         let bytes_before = rest * u64::from(before) / u64::from((before + after).max(1));
@@ -150,12 +182,7 @@ impl Window {
                 self.gaps.insert(at + 1, behind);
             }
         }
-        match reported {
-            ReportedCause::Nothing => None,
-            ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
-            ReportedCause::Network => Some(Cause::Network),
-            ReportedCause::Doubtful(cause) => Some(cause),
-        }
+        cause
     }
 
     /// Classifies the window. Reports the causes of the losses that waited for this verdict, and
@@ -186,14 +213,12 @@ impl Window {
                 cause => cause,
             };
             let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
-            let is_sure = !is_short || has_queue(gap);
-            let is_final = gap.missing.evidence.host_drops.is_some() || cause == Cause::Network && is_sure;
             outcome.is_host |= cause == Cause::Host && !is_claimed;
-            let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_final }, look.now);
-            if let Some(settled) = settled {
-                outcome.has_expired |= gap.is_patient && settled.settled_by == SettledBy::Nothing;
-                attributed.push(settled);
-            }
+            let is_sure = !is_short || has_queue(gap);
+            let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_sure }, look.now);
+            outcome.has_expired |= gap.is_patient
+                && settled.is_some_and(|settled| settled.cause == Cause::Unknown && settled.before.is_none());
+            attributed.extend(settled);
         }
         if outcome.has_expired {
             self.expire(attributed);
@@ -203,10 +228,8 @@ impl Window {
 
     /// Reports all pending losses as unknown.
     pub(super) fn expire(&mut self, attributed: &mut Vec<AttributedLoss>) {
-        for gap in self.gaps.iter_mut().filter(|gap| gap.reported == ReportedCause::Nothing) {
-            gap.reported = ReportedCause::Doubtful(Cause::Unknown);
-            attributed.push(gap.report(Cause::Unknown, SettledBy::Nothing, None));
-        }
+        let pending = self.gaps.iter_mut().filter(|gap| gap.reported == ReportedCause::Nothing);
+        attributed.extend(pending.filter_map(Gap::expire));
     }
 
     /// Builds the signature of the window, with the evidence of each gap.
@@ -241,23 +264,29 @@ struct Verdict {
     settled_by: SettledBy,
     /// Whether the receiver's claims are contradicted.
     is_disbelieved: bool,
-    /// Whether a charge to the network is final. It is final for a claim that is not believed: a
-    /// receiver must not gain by such a claim.
-    is_final: bool,
+    /// Whether a verdict for the network is final.
+    is_sure: bool,
 }
 
 impl Gap {
+    /// Reports the loss as unknown.
+    fn expire(&mut self) -> Option<AttributedLoss> {
+        self.report(ReportedCause::Doubtful(Cause::Unknown), SettledBy::Nothing)
+    }
+
     /// Applies a verdict. Returns what is reported, if anything.
     fn settle(&mut self, verdict: Verdict, now: Duration) -> Option<AttributedLoss> {
-        let Verdict { cause, settled_by, is_disbelieved, is_final } = verdict;
-        let (reported, before) = match (self.reported, cause) {
+        let Verdict { cause, settled_by, is_disbelieved, is_sure } = verdict;
+        self.is_judged = true;
+        let reported = match (self.reported, cause) {
             (ReportedCause::Nothing, Cause::Unknown) if now < self.deadline => return None,
-            (ReportedCause::Nothing, Cause::Host) => (ReportedCause::Host, None),
-            (ReportedCause::Nothing, _) if is_final => (ReportedCause::Network, None),
-            (ReportedCause::Nothing, cause) => (ReportedCause::Doubtful(cause), None),
-            (ReportedCause::Doubtful(before), Cause::Host) => (ReportedCause::Host, Some(before)),
+            (ReportedCause::Nothing | ReportedCause::Doubtful(_), Cause::Host) => ReportedCause::Host,
+            (ReportedCause::Nothing | ReportedCause::Doubtful(_), Cause::Network) if is_sure => {
+                ReportedCause::Network
+            }
+            (ReportedCause::Nothing, cause) => ReportedCause::Doubtful(cause),
             (ReportedCause::Claimed, Cause::Network | Cause::Unknown) if is_disbelieved => {
-                (ReportedCause::Network, Some(Cause::Host))
+                ReportedCause::Network
             }
             (ReportedCause::Claimed, _) => {
                 self.reported = ReportedCause::Host;
@@ -265,8 +294,7 @@ impl Gap {
             }
             _ => return None,
         };
-        self.reported = reported;
-        Some(self.report(cause, settled_by, before))
+        self.report(reported, settled_by)
     }
 }
 
