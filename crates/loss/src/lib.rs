@@ -24,8 +24,8 @@
 //! ```
 //!
 //! [`PaperClassifier`] is the classifier of Dickens §3, for comparison. [`read_line`] reads windows
-//! as text; [`TableReader`] and [`read_labelled`] read windows with a known cause. The feature
-//! `fit` adds the training of classifiers.
+//! as text; [`TableReader`] and [`read_labelled`] read windows with a known cause, and
+//! [`write_labelled`] writes them. The feature `fit` adds the training of classifiers.
 #![forbid(unsafe_code)]
 
 mod classifier;
