@@ -7,10 +7,13 @@ mod common;
 use std::time::Duration;
 
 use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, PacketLoss, Queue, Reorder};
-use barograph_transfer::testkit::pair::{Pair, ReceivingEnd, RunEnd};
-use barograph_transfer::testkit::{LossClassification, Receiver, ReceiverConfig, SenderConfig};
+use barograph_transfer::SenderStats;
+use barograph_transfer::testkit::controller::{ControllerConfig, ControllerKind};
+use barograph_transfer::testkit::pair::{FlowConfig, Pair, ReceivingEnd, RunEnd};
+use barograph_transfer::testkit::{LossClassification, Receiver, ReceiverConfig, Sender, SenderConfig};
 use common::{Counter, Line, MS, OVERHEAD, RecordingController, Shared, config, flow};
 use proptest::prelude::*;
+use rangemap::RangeSet;
 
 fn link_with_loss(loss: f64) -> LinkSpec {
     LinkSpec { delay: 10 * MS, loss: PacketLoss::Independent(loss), seed: 5, ..LinkSpec::default() }
@@ -406,4 +409,51 @@ fn an_object_arrives_if_only_the_first_datagram_of_each_report_arrives() {
     flow.has_drops = false;
     pair.add(flow);
     assert_eq!(pair.run(5000 * MS, 1_000_000), RunEnd::Done, "{:?}", pair.flows()[0].flow.sender.stats());
+}
+
+/// Counts of an endless transfer after `seconds`.
+fn endless(
+    link: Line,
+    kind: ControllerKind,
+    has_drops: bool,
+    how: LossClassification,
+    seconds: u32,
+) -> SenderStats {
+    let given = ControllerConfig { rate_bytes_s: 2e7, packet_bytes: 1260, seed: 1 };
+    let config = SenderConfig { classification: how, ..config(9) };
+    let sender = Sender::new(config, 1 << 40, &RangeSet::new(), kind.controller(given)).unwrap();
+    let receiver = receiving_end(false, 1 << 40);
+    let mut pair = Pair::new(link);
+    pair.add(FlowConfig { start: Duration::ZERO, sender, receiver, overhead_bytes: OVERHEAD, has_drops });
+    assert_eq!(pair.run(Duration::from_secs(1) * seconds, u64::MAX), RunEnd::Time);
+    pair.flows()[0].flow.sender.stats()
+}
+
+#[test]
+fn the_pattern_of_a_stalling_host_keeps_the_rate_as_its_counter_does() {
+    let acked = |has_drops, how| {
+        let mut link = Line::new(link_with_loss(0.0), link_with_loss(0.0));
+        link.stall = Some((12 * MS, 90 * MS));
+        endless(link, ControllerKind::Paper, has_drops, how, 4).acked_bytes
+    };
+    let counter = acked(true, LossClassification::Default);
+    let pattern = acked(false, LossClassification::Default);
+    let ignored = acked(true, LossClassification::Pattern);
+    let none = acked(true, LossClassification::None);
+    assert!(0.9 * counter as f64 <= pattern as f64 && pattern == ignored, "{pattern} {ignored} of {counter}");
+    assert!(25 * none <= pattern, "{pattern}, and {none} without a classifier");
+}
+
+#[test]
+fn congestion_of_a_queue_is_answered_as_without_a_classifier() {
+    for kind in [ControllerKind::HighSpeed, ControllerKind::Scalable, ControllerKind::Paper] {
+        let counts = |how| {
+            let queue =
+                LinkSpec { rate_bps: Some(20_000_000), queue: Queue::Bytes(50_000), ..link_with_loss(0.0) };
+            let stats = endless(Line::new(queue, link_with_loss(0.0)), kind, false, how, 10);
+            assert_eq!(stats.lost_host, 0, "{kind}");
+            (stats.acked_bytes, stats.lost_packets)
+        };
+        assert_eq!(counts(LossClassification::Default), counts(LossClassification::None), "{kind}");
+    }
 }

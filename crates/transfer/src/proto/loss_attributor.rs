@@ -12,7 +12,7 @@ use barograph_loss::{Cause, Classifier};
 
 pub(super) use self::accounting::LossAccounting;
 use self::judge::Judge;
-use self::window::{Gap, Look, ReportedCause, Window};
+use self::window::{Gap, Look, ReportedCause, Window, has_queue};
 use crate::proto::LossClassification;
 use crate::proto::rtt::GRANULARITY;
 use crate::proto::wire::GapReport;
@@ -22,13 +22,15 @@ use crate::proto::wire::GapReport;
 /// A packet is identified by its index, which is the number of packets that were sent before it. If
 /// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
 /// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
-/// are trusted. A loss beside a mark, or after a delay of 4 ms or more, is charged to the network
-/// at once. Other losses are *pending*. After half a round trip to one round trip, when a pattern
-/// is visible, they are classified in the window of the last [`LossAttributor::WINDOW_PACKETS`]
-/// packets, and again in each round trip until a verdict names their cause. If no verdict comes
-/// until the deadline ([`LossAttributor::deadline`]), their cause is reported as unknown. A later
-/// verdict for the host takes a charge back, as long as the loss is in the window and no verdict
-/// named the network. Packets that arrive before a report are not reported as lost.
+/// are trusted. A loss beside a mark or over a long queue is charged to the network at once, and so
+/// is a loss of which the receiver reports no delay. Other losses are *pending*.
+///
+/// After half a round trip to one round trip, when a pattern is visible, losses are classified in
+/// the window of the last [`LossAttributor::WINDOW_PACKETS`] packets, pending ones again in each
+/// round trip until a verdict names their cause. If no verdict comes until the deadline
+/// ([`LossAttributor::deadline`]), their cause is reported as unknown. A later verdict for the host
+/// takes a charge back, as long as the loss is in the window and no verdict named the network.
+/// Packets that arrive before a report are not reported as lost.
 ///
 /// After a deadline has passed, further losses do not wait for theirs, until
 /// [`LossAttributor::IMPATIENT_PACKETS`] packets were sent or a pattern names the host. So losses
@@ -52,6 +54,8 @@ pub struct LossAttributor {
     waits_from: Option<u64>,
     /// Losses below this index do not wait for a deadline.
     impatient_until: u64,
+    /// Until this index, a run that would be an outage is a stall of the host.
+    host_known_until: u64,
     /// Whether the last classification left losses pending.
     is_undecided: bool,
     classifications: u64,
@@ -140,6 +144,7 @@ impl LossAttributor {
             classified_at: None,
             waits_from: None,
             impatient_until: 0,
+            host_known_until: 0,
             is_undecided: false,
             classifications: 0,
         }
@@ -170,7 +175,7 @@ impl LossAttributor {
         if !self.judge.has_counter {
             missing.evidence.host_drops = None;
         }
-        let (reported, settled_by) = self.first_report(&missing.evidence);
+        let (reported, settled_by) = self.first_report(&missing.evidence, context.rtt);
         let is_patient = self.impatient_until <= missing.index;
         let deadline = context.now + if is_patient { Self::deadline(context.rtt) } else { Duration::ZERO };
         let gap = Gap { missing, reported, settled_by, is_judged: false, deadline, is_patient };
@@ -188,19 +193,24 @@ impl LossAttributor {
     }
 
     /// What is reported of a loss with this evidence before a classification, and why.
-    fn first_report(&self, evidence: &GapReport) -> (ReportedCause, SettledBy) {
-        let has_path_evidence = self.judge.has_path_evidence();
+    fn first_report(&self, evidence: &GapReport, rtt: Duration) -> (ReportedCause, SettledBy) {
         match evidence.host_drops {
             Some(false) => (ReportedCause::Network, SettledBy::Counter),
-            Some(true) if self.trusts => (ReportedCause::Claimed, SettledBy::Counter),
-            // A receiver must not gain time by a claim that is not trusted.
+            Some(true) if self.trusts && evidence.delay_us.is_some() => {
+                (ReportedCause::Claimed, SettledBy::Counter)
+            }
+            // A receiver must not gain time by a claim that is not trusted, or that hides the
+            // delay.
             Some(true) => (ReportedCause::Doubtful(Cause::Network), SettledBy::Nothing),
             None if !self.judge.has_pattern => (ReportedCause::Network, SettledBy::Nothing),
-            None if has_path_evidence && evidence.is_marked == Some(true) => {
-                (ReportedCause::Doubtful(Cause::Network), SettledBy::Marks)
+            // A receiver must not gain time by hiding the delay either.
+            None if self.judge.has_path_evidence() && evidence.delay_us.is_none() => {
+                (ReportedCause::Doubtful(Cause::Network), SettledBy::Nothing)
             }
-            None if has_path_evidence && evidence.delay_us.is_some_and(|delay| LONG_DELAY_US <= delay) => {
-                (ReportedCause::Doubtful(Cause::Network), SettledBy::Delay)
+            None if self.judge.has_path_evidence() && has_queue(evidence, long_queue(rtt)) => {
+                let is_marked = evidence.is_marked == Some(true);
+                let settled_by = if is_marked { SettledBy::Marks } else { SettledBy::Delay };
+                (ReportedCause::Doubtful(Cause::Network), settled_by)
             }
             None => (ReportedCause::Nothing, SettledBy::Nothing),
         }
@@ -257,10 +267,16 @@ impl LossAttributor {
             return;
         }
         self.classifications += 1;
-        let look = Look { now, settled, burst: context.burst };
+        let knows_host = settled < self.host_known_until;
+        let look = Look { now, settled, burst: context.burst, knows_host };
         let outcome = self.window.classify(&self.judge, look, attributed);
         if let Some(is_disbelieved) = outcome.is_disbelieved {
             self.trusts = !is_disbelieved;
+        }
+        if outcome.is_network {
+            self.host_known_until = 0;
+        } else if outcome.is_host {
+            self.host_known_until = settled + Self::IMPATIENT_PACKETS;
         }
         if outcome.has_expired {
             self.impatient_until = settled + Self::IMPATIENT_PACKETS;
@@ -276,9 +292,12 @@ impl LossAttributor {
     }
 }
 
-/// One-way delay before a gap, above the path's minimum, from which a pattern does not name the
-/// host (µs; `docs/spec/classify.md`, §2). Such a loss does not wait.
-const LONG_DELAY_US: u32 = 4000;
+/// One-way delay before a gap, above the path's minimum, from which a loss is charged at once: an
+/// eighth of the round trip, at least 0.3 ms. A queue of this length is no burst of the sender. At
+/// most 4 ms, from which no pattern names the host (`docs/spec/classify.md`, §2).
+fn long_queue(rtt: Duration) -> Duration {
+    (rtt / 8).clamp(Duration::from_micros(300), Duration::from_millis(4))
+}
 
 /// Longest time that a loss is pending, in round trips and as a time.
 const WAIT_ROUND_TRIPS: u32 = 16;

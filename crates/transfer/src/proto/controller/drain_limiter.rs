@@ -118,11 +118,12 @@ impl DrainLimiter {
     }
 
     fn close(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
-        // If the receiver reports no drain rate, use the rate that was delivered while the host
-        // lost packets.
+        // The receiver does not read faster than packets are delivered, whatever it reports.
         let told = positive(seen.drain_bytes_s as f64);
-        let drained =
-            told.or_else(|| self.delivered.greatest()).or_else(|| positive(0.5 * self.rate_bytes_s()));
+        let drained = match (told, self.delivered.greatest()) {
+            (Some(told), Some(delivered)) => Some(told.min(delivered)),
+            (told, delivered) => told.or(delivered).or_else(|| positive(0.5 * self.rate_bytes_s())),
+        };
         let Some(drained) = drained else { return };
         let least = self.packet_bytes / round_trip;
         let cap = self.cap.get_or_insert_with(|| Cap {

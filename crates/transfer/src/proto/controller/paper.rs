@@ -25,6 +25,8 @@ pub enum Mode {
 /// - Start: the sender starts at the configured rate, without slow start. The first losses lower
 ///   the rate. The window never exceeds the number of packets that the configured rate sends in a
 ///   round trip.
+/// - Transmission window: it is what is sent between two decisions, not what may be in flight. All
+///   its packets are "put onto the network at a constant sending rate" (§2).
 /// - Rate mode: the rate is the window divided by the current round-trip time.
 /// - Congestion marks: each mark counts as a lost packet (RFC 3168 §5 requires the same response as
 ///   to a drop).
@@ -129,12 +131,5 @@ impl Controller for Paper {
 
     fn rate_bytes_s(&self) -> f64 {
         self.no_feedback.apply(self.rate, self.packet_bytes)
-    }
-
-    fn window_bytes(&self) -> u64 {
-        match (self.mode, self.window) {
-            (Mode::Window, Some(window)) => (window * self.packet_bytes) as u64,
-            _ => u64::MAX,
-        }
     }
 }

@@ -57,6 +57,8 @@ pub(super) struct Look {
     pub(super) settled: u64,
     /// Number of packets that the sender sends in one burst.
     pub(super) burst: u32,
+    /// Whether a pattern named the host not long ago, and none the network since.
+    pub(super) knows_host: bool,
 }
 
 /// What a classification found.
@@ -66,6 +68,8 @@ pub(super) struct Outcome {
     pub(super) is_disbelieved: Option<bool>,
     /// Whether losses without a claim were the host's.
     pub(super) is_host: bool,
+    /// Whether pending losses were the network's.
+    pub(super) is_network: bool,
     /// Whether the deadline of a loss passed without a verdict.
     pub(super) has_expired: bool,
 }
@@ -73,6 +77,20 @@ pub(super) struct Outcome {
 impl Gap {
     fn end(&self) -> u64 {
         self.missing.index + u64::from(self.missing.packets)
+    }
+
+    /// Whether the receiver claims that its host dropped packets of the run, and does not hide the
+    /// delay before it.
+    fn has_claim(&self) -> bool {
+        let evidence = &self.missing.evidence;
+        evidence.host_drops == Some(true) && evidence.delay_us.is_some()
+    }
+
+    /// Whether the classifier would take the run for an outage if it were alone, and no queue is
+    /// known to be long. After stalls of the host, one more stall is likelier than an outage.
+    fn is_like_an_outage(&self) -> bool {
+        let evidence = &self.missing.evidence;
+        OUTAGE_RUN < self.missing.packets && evidence.host_drops.is_none() && !has_queue(evidence, LONG_DELAY)
     }
 
     /// Cause that was reported, if any.
@@ -193,13 +211,14 @@ impl Window {
         look: Look,
         attributed: &mut Vec<AttributedLoss>,
     ) -> Outcome {
-        let has_claims = self.gaps.iter().any(|gap| gap.missing.evidence.host_drops == Some(true));
+        let has_claims = self.gaps.iter().any(Gap::has_claim);
         self.draw(look.settled);
         let metrics = self.meter.measure(&self.signature);
         self.causes.clear();
         let is_disbelieved =
             judge.judge(&self.signature, &metrics, look.burst, &self.known, &mut self.causes);
         let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
+        let has_few_runs = metrics.gaps < RUNS_MIN && judge.has_path_evidence();
         let mut outcome =
             Outcome { is_disbelieved: has_claims.then_some(is_disbelieved), ..Outcome::default() };
         let (mut at, mut last_end) = (0, None);
@@ -207,14 +226,23 @@ impl Window {
             // Adjacent runs are one run in the signature.
             at += usize::from(last_end.is_some_and(|end| end != gap.missing.index));
             last_end = Some(gap.end());
-            let is_claimed = gap.missing.evidence.host_drops == Some(true) && !is_disbelieved;
+            let is_claimed = gap.has_claim() && !is_disbelieved;
             let cause = match self.causes.get(at).copied().unwrap_or(Cause::Unknown) {
-                Cause::Host if is_short && !is_claimed => Cause::Unknown,
+                Cause::Host if is_claimed => Cause::Host,
+                Cause::Host if is_short || has_few_runs && gap.missing.evidence.delay_us.is_none() => {
+                    Cause::Unknown
+                }
                 cause => cause,
             };
-            let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
             outcome.is_host |= cause == Cause::Host && !is_claimed;
-            let is_sure = !is_short || has_queue(gap);
+            outcome.is_network |= cause == Cause::Network && gap.reported == ReportedCause::Nothing;
+            let cause = if cause == Cause::Unknown && look.knows_host && gap.is_like_an_outage() {
+                Cause::Host
+            } else {
+                cause
+            };
+            let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
+            let is_sure = !is_short || has_queue(&gap.missing.evidence, QUEUE_DELAY);
             let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_sure }, look.now);
             outcome.has_expired |= gap.is_patient
                 && settled.is_some_and(|settled| settled.cause == Cause::Unknown && settled.before.is_none());
@@ -312,15 +340,17 @@ fn settled_by(gap: &Gap, cause: Cause, judge: &Judge) -> SettledBy {
     }
 }
 
-/// Whether a mark or the delay shows a queue before the gap.
-fn has_queue(gap: &Gap) -> bool {
-    let evidence = &gap.missing.evidence;
-    evidence.is_marked == Some(true) || evidence.delay_us.is_some_and(|delay_us| delay_us >= QUEUE_DELAY_US)
+/// Whether a mark, or a delay of at least `delay`, shows a queue before the gap.
+pub(super) fn has_queue(evidence: &GapReport, delay: Duration) -> bool {
+    let before = evidence.delay_us.map(|delay_us| Duration::from_micros(delay_us.into()));
+    evidence.is_marked == Some(true) || before.is_some_and(|before| delay <= before)
 }
 
 fn known(evidence: &GapReport) -> GapEvidence {
+    // A receiver that counts drops knows the delay, too. A claim that hides it is no evidence.
+    let host_drops = evidence.host_drops.filter(|is_claim| !is_claim || evidence.delay_us.is_some());
     GapEvidence {
-        host_drops: evidence.host_drops.map(u32::from),
+        host_drops: host_drops.map(u32::from),
         delay_s: evidence.delay_us.map(|delay_us| f64::from(delay_us) / 1e6),
         is_marked: evidence.is_marked,
     }
@@ -338,6 +368,14 @@ fn join(whole: &mut GapEvidence, part: &GapEvidence) {
 /// a pattern alone does not prove that the host lost the packets.
 const PATTERN_PACKETS_MIN: u32 = 2000;
 
-/// One-way delay before a gap, above the path's minimum, from which a queue stood (µs): the
-/// classifier's own limit (`docs/spec/classify.md`, §2).
-const QUEUE_DELAY_US: u32 = 150;
+/// Number of runs of losses from which a pattern alone names the host. The delay excludes a queue;
+/// without it, a queue that overflows once or twice looks like stalls.
+const RUNS_MIN: u32 = 4;
+
+/// Longest run of losses that is no outage (packets; `docs/spec/classify.md`, §2).
+const OUTAGE_RUN: u32 = 250;
+
+/// One-way delays before a gap, above the path's minimum, from which a queue stood, and from which
+/// no pattern names the host: the classifier's own limits (`docs/spec/classify.md`, §2).
+const QUEUE_DELAY: Duration = Duration::from_micros(150);
+const LONG_DELAY: Duration = Duration::from_millis(4);
