@@ -16,6 +16,7 @@
 #define BAROGRAPH_LOSS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -68,8 +69,16 @@ typedef struct barograph_diagnosis {
   uint32_t flags;   /* a sum of the flags above; bits that have no name here may be set by a later version */
 } barograph_diagnosis;
 
-/* A window without packets; never NULL. */
+/* A window without packets, with the shipped model; never NULL. */
 barograph_loss *barograph_loss_new(void);
+
+/* The same, with the classifier of the paper, which uses the pattern of losses alone; never NULL. */
+barograph_loss *barograph_loss_new_paper(void);
+
+/* The same, with a model that `barograph classify fit --method default` wrote: the `bytes` bytes of its file. NULL = they
+ * are no valid model; then the reason is written to `error`, cut to `error_bytes` with its final NUL. `error` may be NULL. */
+barograph_loss *barograph_loss_new_with_model(const char *model, size_t bytes, char *error, size_t error_bytes);
+
 void barograph_loss_free(barograph_loss *window);
 
 /* Forgets the packets, and keeps the memory. */

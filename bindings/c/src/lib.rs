@@ -9,19 +9,29 @@
 //!
 //! # Safety
 //! One rule holds for all functions: a pointer is null, which every function handles without harm,
-//! or it points to what its type says. A window must come from [`barograph_loss_new`], must not be
-//! freed yet, and must not be in use by another thread.
+//! or it points to what its type says. A window must come from one of the functions
+//! `barograph_loss_new…`, must not be freed yet, and must not be in use by another thread.
 // Exported names, and pointers that only the caller can guarantee.
 #![allow(unsafe_code)]
 
-use barograph_loss::{Classifier, LossPattern, Meter, Signature, Verdict};
+use std::ffi::c_char;
+use std::{ptr, slice};
+
+use barograph_loss::{Classifier, LossPattern, Meter, Metrics, PaperClassifier, Signature, Verdict};
 
 /// A window of packets, with the meter and classifier for its diagnosis.
 #[derive(Debug)]
 pub struct LossWindow {
     signature: Signature,
     meter: Meter,
-    classifier: Classifier,
+    classifier: AnyClassifier,
+}
+
+/// The classifier of a window.
+#[derive(Debug)]
+enum AnyClassifier {
+    Default(Box<Classifier>),
+    Paper(PaperClassifier),
 }
 
 /// What is known about a window beside its pattern; a value below 0, or NaN, = not known.
@@ -52,9 +62,62 @@ pub struct Diagnosis {
 /// Creates a window without packets, with the model that comes with the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn barograph_loss_new() -> *mut LossWindow {
-    let window =
-        LossWindow { signature: Signature::new(), meter: Meter::new(), classifier: Classifier::shipped() };
-    Box::into_raw(Box::new(window))
+    LossWindow::leaked(AnyClassifier::Default(Box::new(Classifier::shipped())))
+}
+
+/// Creates a window without packets, with the classifier of the paper.
+#[unsafe(no_mangle)]
+pub extern "C" fn barograph_loss_new_paper() -> *mut LossWindow {
+    LossWindow::leaked(AnyClassifier::Paper(PaperClassifier::shipped()))
+}
+
+/// Creates a window without packets, with a fitted model: the `bytes` bytes of its file. Returns
+/// null if they are no valid model. Then the reason is written to `error`, cut to `error_bytes`
+/// bytes with its final NUL.
+///
+/// # Safety
+/// `model` is null or points to `bytes` bytes; `error` is null or points to `error_bytes` bytes
+/// that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn barograph_loss_new_with_model(
+    model: *const c_char,
+    bytes: usize,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut LossWindow {
+    let model: &[u8] = if model.is_null() {
+        &[]
+    } else {
+        // SAFETY: not null, so it points to `bytes` bytes of the caller.
+        unsafe { slice::from_raw_parts(model.cast::<u8>(), bytes) }
+    };
+    let text = str::from_utf8(model).map_err(|_| "not a valid model: expected UTF-8 text".to_owned());
+    match text.and_then(|text| Classifier::read(text).map_err(|error| error.to_string())) {
+        Ok(classifier) => LossWindow::leaked(AnyClassifier::Default(Box::new(classifier))),
+        Err(reason) => {
+            // SAFETY: null, or `error_bytes` bytes of the caller.
+            unsafe { write_text(&reason, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Writes a text with a final NUL, cut between characters to `bytes` bytes.
+///
+/// # Safety
+/// `to` is null or points to `bytes` bytes that may be written.
+unsafe fn write_text(text: &str, to: *mut c_char, bytes: usize) {
+    let Some(room) = bytes.checked_sub(1).filter(|_| !to.is_null()) else { return };
+    let mut length = text.len().min(room);
+    while !text.is_char_boundary(length) {
+        length -= 1;
+    }
+    // SAFETY: `length` bytes and the NUL fit `bytes` bytes, and the text is not the caller's
+    // memory.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), length);
+        to.add(length).write(0);
+    }
 }
 
 /// Frees a window.
@@ -64,7 +127,7 @@ pub extern "C" fn barograph_loss_new() -> *mut LossWindow {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn barograph_loss_free(window: *mut LossWindow) {
     if !window.is_null() {
-        // SAFETY: `window` came from `Box::into_raw` in `barograph_loss_new`, and the caller frees
+        // SAFETY: `window` came from `Box::into_raw` in `LossWindow::leaked`, and the caller frees
         // it once.
         drop(unsafe { Box::from_raw(window) });
     }
@@ -115,7 +178,26 @@ pub unsafe extern "C" fn barograph_loss_diagnose(
     true
 }
 
+impl AnyClassifier {
+    fn diagnose(
+        &self,
+        signature: &Signature,
+        metrics: &Metrics,
+        evidence: &barograph_loss::Evidence,
+    ) -> barograph_loss::Diagnosis {
+        match self {
+            Self::Default(classifier) => classifier.diagnose(signature, metrics, evidence),
+            Self::Paper(classifier) => classifier.diagnose(metrics),
+        }
+    }
+}
+
 impl LossWindow {
+    /// An empty window that the caller frees with [`barograph_loss_free`].
+    fn leaked(classifier: AnyClassifier) -> *mut Self {
+        Box::into_raw(Box::new(Self { signature: Signature::new(), meter: Meter::new(), classifier }))
+    }
+
     fn diagnose(&mut self, evidence: Option<&Evidence>) -> Diagnosis {
         let metrics = self.meter.measure(&self.signature);
         let evidence = evidence.map(Evidence::known).unwrap_or_default();

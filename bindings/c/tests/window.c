@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void check(bool holds, const char *what, int line) {
   if (!holds) {
@@ -14,7 +15,38 @@ static void check(bool holds, const char *what, int line) {
 }
 #define CHECK(holds) check((holds), #holds, __LINE__)
 
+/* The classifiers that a window can have. The models are those of the repository, from its root. */
+static void check_classifiers(void) {
+  static char model[1 << 16];
+  char error[64];
+  barograph_diagnosis answer;
+  FILE *file = fopen("crates/loss/models/default.toml", "rb");
+  CHECK(file != NULL);
+  size_t bytes = fread(model, 1, sizeof model, file);
+  fclose(file);
+  barograph_evidence counted = BAROGRAPH_NOTHING_KNOWN;
+  counted.host_drops = 0;
+
+  barograph_loss *fitted = barograph_loss_new_with_model(model, bytes, NULL, 0);
+  CHECK(fitted != NULL && barograph_loss_push(fitted, 9000, 40) && barograph_loss_push(fitted, 10960, 0));
+  CHECK(barograph_loss_diagnose(fitted, &counted, &answer) && answer.verdict == BAROGRAPH_NETWORK);
+  barograph_loss_free(fitted);
+
+  CHECK(barograph_loss_new_with_model(model, bytes / 2, error, sizeof error) == NULL);
+  CHECK(strncmp(error, "not a valid model: ", 19) == 0 && strlen(error) < sizeof error);
+  CHECK(barograph_loss_new_with_model(NULL, 0, error, 4) == NULL);
+  CHECK(strcmp(error, "not") == 0);
+
+  /* The paper's classifier does not use the kernel's count. */
+  barograph_loss *paper = barograph_loss_new_paper();
+  CHECK(paper != NULL && barograph_loss_push(paper, 9000, 40) && barograph_loss_push(paper, 10960, 0));
+  CHECK(barograph_loss_diagnose(paper, &counted, &answer));
+  CHECK(answer.flags == BAROGRAPH_BY_PATTERN && answer.lost == 40);
+  barograph_loss_free(paper);
+}
+
 int main(void) {
+  check_classifiers();
   barograph_loss *window = barograph_loss_new();
   barograph_diagnosis answer;
   CHECK(window != NULL);

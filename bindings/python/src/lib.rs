@@ -2,7 +2,8 @@
 //! the core crates. Calls, retries, asyncio and HTTP clients are written in Python, beside it.
 //!
 //! Three classes matter: `AdaptiveTimeout` and its `Decision`, and `Forecaster`; `TransferForecast`
-//! reads two forecasters. The crate opens no socket and reads no clock.
+//! reads two forecasters, and `LossClassifier` finds the causes of packet losses. The crate opens
+//! no socket and reads no clock.
 //!
 //! Times are in seconds, as everywhere in Python. Every class may be used from several threads at
 //! once: state that learns is behind a mutex, and waiting for the mutex does not block the
@@ -12,6 +13,7 @@
 
 mod decision;
 mod forecaster;
+mod loss;
 mod seconds;
 mod timeout;
 mod transfer;
@@ -26,6 +28,8 @@ mod native {
     use crate::decision::Decision;
     #[pymodule_export]
     use crate::forecaster::{Availability, BrierScore, Forecast, Forecaster, Interval};
+    #[pymodule_export]
+    use crate::loss::{LossClassifier, LossDiagnosis};
     #[pymodule_export]
     use crate::timeout::{AdaptiveTimeout, Host};
     #[pymodule_export]

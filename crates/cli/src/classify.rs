@@ -208,6 +208,24 @@ fn follow(
 
 fn classifier(args: &ClassifyArgs) -> Result<AnyClassifier, Problem> {
     let Some(path) = &args.model else { return Ok(AnyClassifier::shipped(args.method)) };
+    model(path, |text| AnyClassifier::read(args.method, text))
+}
+
+/// Reads a model; an error is a sentence that names the file.
+pub(crate) fn read_model<T>(
+    path: &Path,
+    read: impl FnOnce(&str) -> Result<T, ModelError>,
+) -> Result<T, String> {
+    model(path, read).map_err(Problem::into_text)
+}
+
+/// Reads labelled windows; an error is a sentence that names the file.
+#[cfg(feature = "fit")]
+pub(crate) fn read_windows(path: &Path) -> Result<Vec<barograph_loss::LabelledWindow>, String> {
+    labelled::read(path, None, &mut labelled::ReadWindows::default()).map_err(Problem::into_text)
+}
+
+fn model<T>(path: &Path, read: impl FnOnce(&str) -> Result<T, ModelError>) -> Result<T, Problem> {
     let name = shown(path);
     let unopened = |error| Problem::unopened(&name, &error);
     // The length of a device or pipe is unknown before it is read.
@@ -219,10 +237,10 @@ fn classifier(args: &ClassifyArgs) -> Result<AnyClassifier, Problem> {
             "{name}: too large for a model, which has at most {MODEL_BYTES_MAX} bytes"
         )));
     }
-    let model = |error: ModelError| Problem::Input(format!("{name}: {error}"));
-    let text =
-        String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("expected UTF-8 text".to_owned())))?;
-    AnyClassifier::read(args.method, &text).map_err(model)
+    let invalid = |error: ModelError| Problem::Input(format!("{name}: {error}"));
+    let text = String::from_utf8(bytes)
+        .map_err(|_| invalid(ModelError::Invalid("expected UTF-8 text".to_owned())))?;
+    read(&text).map_err(invalid)
 }
 
 /// Parser for the length of a window.

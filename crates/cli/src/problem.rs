@@ -36,6 +36,14 @@ impl Problem {
         Self::Failed(format!("{}: cannot be written: {}", shown(path), io_message(error)))
     }
 
+    /// The sentence of the error, without its exit code.
+    pub(crate) fn into_text(self) -> String {
+        match self {
+            Self::Input(text) | Self::Failed(text) => text,
+            Self::Output(error) => io_message(&error),
+        }
+    }
+
     /// Error of a series: [`Problem::Failed`] if the file could not be read, else
     /// [`Problem::Input`]. A file that could not be read does not count as wrong input.
     pub(crate) fn of_series(name: impl Display, error: impl Display, is_unread: bool) -> Self {

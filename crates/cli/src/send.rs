@@ -14,6 +14,7 @@ use barograph_transfer::io::{SendConfig, send};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use crate::exit::{bad_input, eprint_line, failed};
+use crate::transfer::classification::ClassificationArgs;
 use crate::transfer::failure::TransferFailure;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::progress::TransferRole;
@@ -48,9 +49,8 @@ pub(crate) struct Args {
     /// rate of the other controllers
     #[arg(long, value_name = "BITS", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Do not classify losses: count all losses as losses by the network
-    #[arg(long)]
-    no_classifier: bool,
+    #[command(flatten)]
+    classification: ClassificationArgs,
     /// Send without encryption if the receiver has --clear too: faster, but readable by anyone on
     /// the path
     #[arg(long)]
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let role = TransferRole {
         is_sender: true,
-        classify_losses: config.classify_losses,
+        classifier: config.classification.name(),
         is_fixed_rate: config.controller == ControllerKind::Fixed,
     };
     let output = Arc::new(TransferOutput::new(OutputOptions {
@@ -122,7 +122,8 @@ fn config(args: &Args) -> Result<SendConfig, String> {
         identity: args.identity.identity(eprint_line)?,
         controller: args.controller,
         rate_bytes_s: args.rate,
-        classify_losses: !args.no_classifier,
+        classification: args.classification.classification(eprint_line)?,
+        window_directory: args.classification.keep_windows.clone(),
         allow_unencrypted: args.clear,
         mtu: args.mtu.map(usize::from),
         hash_cache_directory: hash_cache_directory(),

@@ -2,8 +2,11 @@
 //! errors.
 
 pub(crate) mod causes;
+pub(crate) mod classification;
 pub(crate) mod failure;
 pub(crate) mod json;
+#[cfg_attr(not(feature = "fit"), path = "transfer/learned_without_fit.rs")]
+mod learned;
 pub(crate) mod options;
 pub(crate) mod progress;
 pub(crate) mod remaining;

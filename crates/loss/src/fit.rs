@@ -9,6 +9,8 @@ mod normality;
 #[cfg(feature = "fit")]
 mod order;
 #[cfg(feature = "fit")]
+mod own;
+#[cfg(feature = "fit")]
 mod paper;
 #[cfg(feature = "fit")]
 mod pattern;
@@ -21,6 +23,7 @@ use thiserror::Error;
 pub use self::{
     normality::ShapiroWilk,
     order::assign_folds,
+    own::{HeldBackScores, OwnModel, VerdictShares, fit_own},
     paper::{PAPER_KINDS, PaperFit, fit_paper},
     pattern::fit,
     report::{BinReport, CurveReport, FitReport, LowReport},
@@ -73,6 +76,9 @@ pub enum FitError {
         found: usize,
         needed: usize,
     },
+    /// The windows of a cause come from too few runs.
+    #[error("too few runs with losses of {} only: {found} of the {needed} needed", label_name(*cause))]
+    TooFewRuns { cause: Label, found: usize, needed: usize },
     #[error("no curve fits the complexities of losses of {}: {reason}", label_name(*cause))]
     NoCurve { cause: Label, reason: &'static str },
     /// No model could be fitted for any length of windows.

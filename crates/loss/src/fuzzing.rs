@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::{
     Classifier, Diagnosis, Evidence, LabelledWindow, Meter, Metrics, PaperClassifier, Signature, TableReader,
-    Verdict, parse_window_comment, read_labelled, read_line,
+    Verdict, parse_window_comment, read_labelled, read_line, write_labelled,
 };
 
 /// Reads each line of `data` as bits and as run lengths, and diagnoses each window with both
@@ -75,7 +75,10 @@ pub fn fuzz_table(data: &[u8]) {
             ];
             for labelled in labelled.into_iter().flatten() {
                 match labelled {
-                    Ok(Some(window)) => assert_labelled(&window),
+                    Ok(Some(window)) => {
+                        assert_labelled(&window);
+                        assert_line_read_back(&window, &mut meter);
+                    }
                     Ok(None) => {}
                     Err(error) => assert!(error.to_string().len() < 600),
                 }
@@ -113,6 +116,16 @@ fn assert_written_again(signature: &Signature) {
     let runs = signature.loss_runs().flat_map(|gap| [gap.received, gap.lost]);
     assert_eq!(Signature::from_runs(signature.packets(), runs).as_ref(), Ok(signature));
     assert_eq!(signature.loss_runs().map(|gap| gap.lost).sum::<u32>(), signature.lost());
+}
+
+/// Asserts that the line of a labelled window is read back.
+fn assert_line_read_back(window: &LabelledWindow, meter: &mut Meter) {
+    let line = write_labelled(window);
+    let again = read_labelled(&line, Some(window.signature.packets()), meter).ok().flatten();
+    let again = again.unwrap_or_else(|| panic!("not read back: {line:?}"));
+    assert_eq!((&again.signature, again.cause), (&window.signature, window.cause));
+    assert_eq!(again.evidence.host_drops, window.evidence.host_drops);
+    assert_eq!(again.evidence.delay_s.is_some(), window.evidence.delay_s.is_some());
 }
 
 fn assert_labelled(window: &LabelledWindow) {

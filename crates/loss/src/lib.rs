@@ -24,8 +24,8 @@
 //! ```
 //!
 //! [`PaperClassifier`] is the classifier of Dickens §3, for comparison. [`read_line`] reads windows
-//! as text; [`TableReader`] and [`read_labelled`] read windows with a known cause. The feature
-//! `fit` adds the training of classifiers.
+//! as text; [`TableReader`] and [`read_labelled`] read windows with a known cause, and
+//! [`write_labelled`] writes them. The feature `fit` adds the training of classifiers.
 #![forbid(unsafe_code)]
 
 mod classifier;
@@ -45,8 +45,8 @@ pub use classifier::Classifier;
 pub use evidence::{Cause, Diagnosis, Evidence, EvidenceUsed, GapEvidence, LossPattern, Verdict};
 #[cfg(feature = "fit")]
 pub use fit::{
-    BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, PaperFit, ShapiroWilk, assign_folds, fit,
-    fit_paper,
+    BinReport, CurveReport, FitReport, HeldBackScores, LowReport, OwnModel, PAPER_KINDS, PaperFit,
+    ShapiroWilk, VerdictShares, assign_folds, fit, fit_own, fit_paper,
 };
 pub use fit::{FitError, Label, LabelledWindow, UnfittedLength};
 pub use line::{LineError, WindowLine, read_line};
@@ -54,7 +54,7 @@ pub use metrics::{Meter, Metrics};
 pub use model::ModelError;
 pub use paper::{ComplexityCurve, LowModel, NormalDistribution, PaperClassifier, PaperModel};
 pub use signature::{LossRun, LossRuns, Signature, SignatureError};
-pub use table::{TableError, TableReader, parse_window_comment, read_labelled};
+pub use table::{TableError, TableReader, parse_window_comment, read_labelled, write_labelled};
 pub use words::{WORD_MAX, WordCounter};
 
 // The examples of README.md are doctests.

@@ -215,7 +215,7 @@ pub(crate) fn excerpt(text: &str) -> String {
 /// Maximum number of characters of an excerpt: enough to find the excerpt in the line.
 const EXCERPT_CHARACTERS: usize = 40;
 /// Largest valid delay, a thousand seconds in µs: longer than the delay of any queue.
-const DELAY_US_MAX: f64 = 1e9;
+pub(crate) const DELAY_US_MAX: f64 = 1e9;
 pub(crate) const DELAY: &str = "microseconds above the path's minimum, from 0 to 1e9";
 pub(crate) const PACKETS: &str = "a whole number of packets from 1 to 16777216";
 const COUNT: &str = "a whole number of packets from 0 to 4294967295";

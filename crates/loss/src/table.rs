@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::line::{DELAY, PACKETS, cause, delay_s, excerpt, whole};
-use crate::{Evidence, LabelledWindow, LineError, Meter, Signature, read_line};
+use crate::line::{DELAY, DELAY_US_MAX, PACKETS, cause, delay_s, excerpt, whole};
+use crate::{Evidence, Label, LabelledWindow, LineError, Meter, Signature, read_line};
 
 /// Positions of the columns of a table, by the names in its header.
 ///
@@ -164,6 +164,56 @@ pub fn read_labelled(
     }))
 }
 
+/// Writes a labelled window as a line of run lengths, without a line end.
+///
+/// [`read_labelled`] reads the line back if the length of the window is given. The delay is rounded
+/// to 0.1 µs. In the names of kind and run, control characters become spaces.
+///
+/// ```
+/// use barograph_loss::{Meter, read_labelled, write_labelled};
+///
+/// let line = "4,2,3,1\tburst=2\tdelay_us=350.0\thost_drops=3\tcause=cpu\tkind=gen\trun=r1";
+/// let window = read_labelled(line, Some(20), &mut Meter::new()).unwrap().unwrap();
+/// assert_eq!(write_labelled(&window), line);
+/// ```
+pub fn write_labelled(window: &LabelledWindow) -> String {
+    let LabelledWindow { signature, evidence, cause, kind, run, .. } = window;
+    let runs = signature.loss_runs().map(|gap| format!("{},{}", gap.received, gap.lost));
+    let mut line = runs.collect::<Vec<_>>().join(",");
+    if line.is_empty() {
+        // A window without losses: no packet was received before no loss.
+        line.push('0');
+    }
+    let mut field = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            line += &format!("\t{key}={value}");
+        }
+    };
+    let count = |count: Option<u32>| count.map(|count| count.to_string());
+    let delay_s = evidence.delay_s.filter(|delay| delay.is_finite());
+    let name = |name: &str| {
+        let name = name.replace(char::is_control, " ").trim().to_owned();
+        Some(name).filter(|name| !name.is_empty())
+    };
+    field("burst", count(evidence.burst.map(|burst| burst.clamp(1, Signature::PACKETS_MAX))));
+    field("delay_us", delay_s.map(|delay| format!("{:.1}", (delay * 1e6).clamp(0.0, DELAY_US_MAX))));
+    field("host_drops", count(evidence.host_drops));
+    field("marks", count(evidence.marks));
+    field("cause", Some(label_word(*cause).to_owned()));
+    field("kind", name(kind));
+    field("run", name(run));
+    line
+}
+
+/// Word of a label in lines.
+fn label_word(label: Label) -> &'static str {
+    match label {
+        Label::Host => "cpu",
+        Label::Network => "network",
+        Label::Both => "both",
+    }
+}
+
 /// Reason why a line is not a labelled window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
@@ -198,7 +248,6 @@ pub enum TableError {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::Label;
 
     const HEADER: &str = "# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n";
 
@@ -242,6 +291,21 @@ mod tests {
         assert_eq!(table.read("# a comment", 20, &mut meter).unwrap().map(|window| window.run), None);
         let unlabelled = read_labelled("1,2\tburst=1", Some(9), &mut meter).unwrap_err();
         assert_eq!(unlabelled, TableError::Missing("cause"));
+    }
+
+    #[test]
+    fn a_written_window_is_one_line_that_is_read_back() {
+        let mut meter = Meter::new();
+        let read = |line: &str, meter: &mut Meter| read_labelled(line, Some(40), meter).unwrap().unwrap();
+        for line in ["0\tcause=network", "0,1,5,30\tmarks=2\tcause=both", "40\tcause=cpu\trun=a"] {
+            let window = read(line, &mut meter);
+            let again = read(&write_labelled(&window), &mut meter);
+            assert_eq!((&again.signature, again.evidence), (&window.signature, window.evidence), "{line}");
+            assert_eq!((again.cause, again.run), (window.cause, window.run), "{line}");
+        }
+        let mut window = read("3,1\tcause=cpu", &mut meter);
+        (window.kind, window.run) = ("\t\n".to_owned(), "a\tcause=network\nb".to_owned());
+        assert_eq!(write_labelled(&window), "3,1\tcause=cpu\trun=a cause=network b");
     }
 
     #[test]

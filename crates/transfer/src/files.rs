@@ -11,6 +11,7 @@
 //! - [`ExistingFiles`] compares the hashes of files that exist already under their names, and
 //!   writes nothing.
 //! - A [`Journal`] records what is durable, so that a killed transfer can resume.
+//! - A [`WindowLog`] keeps windows with known causes of loss, to learn a model from.
 //! - A [`Tree`] is the BLAKE3 hash of a file that arrives in parts, in any order.
 //!
 //! This module has no clock and no socket: the caller decides when to [`Destination::sync`].
@@ -39,6 +40,7 @@ mod tests;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod tree;
 pub(crate) mod walk;
+pub(crate) mod window_log;
 
 pub use destination::DestinationConfig;
 pub(crate) use destination::{Destination, TransferId};
@@ -53,3 +55,4 @@ pub(crate) use rename::RenamedFiles;
 pub(crate) use source::Source;
 pub(crate) use tree::{GROUP_BYTES, Tree};
 pub use walk::{SkippedPath, SpecialFilePolicy, WalkConfig};
+pub use window_log::{WindowLog, WindowLogError};

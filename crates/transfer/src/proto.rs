@@ -22,6 +22,7 @@ mod pacer;
 mod receiver;
 mod rtt;
 mod sender;
+mod window_recorder;
 pub mod wire;
 
 pub use classification::{LossClassification, LossesByEvidence};

@@ -323,7 +323,7 @@ fn barograph(session: &Session, job: &Job, options: SendOptions) -> anyhow::Resu
     let source_text = job.source().to_string_lossy();
     let mut words = vec![&*program, "send", "--quiet"];
     words.extend(is_clear.then_some("--clear"));
-    words.extend((!classify_losses).then_some("--no-classifier"));
+    words.extend((!classify_losses).then_some("--classifier=none"));
     words.extend([&*source_text, &line]);
     let began = Instant::now();
     let Ended::Done(_) = tool::run(&network.a, &words, SECONDS_MAX)? else {

@@ -2,7 +2,7 @@
 
 `Forecaster` is a battery of forecasting methods over one series; `TransferForecast` forecasts the time of a
 transfer from two of them; `AdaptiveTimeout` learns how long one link takes to answer and says how long to wait
-for it. Times are seconds; clocks are monotonic.
+for it; `LossClassifier` finds out whether packets were lost by the receiving host or by the network. Times are seconds; clocks are monotonic.
 """
 
 from barograph._attempt import Attempt, AsyncAttempt, BlockingAttempt, Timeout
@@ -15,6 +15,8 @@ from barograph._native import (
     Forecaster,
     Host,
     Interval,
+    LossClassifier,
+    LossDiagnosis,
     TransferForecast,
 )
 from barograph._timeouts import Timeouts
@@ -31,6 +33,8 @@ __all__ = [
     "Forecaster",
     "Host",
     "Interval",
+    "LossClassifier",
+    "LossDiagnosis",
     "Timeout",
     "Timeouts",
     "TransferForecast",

@@ -16,6 +16,8 @@ __all__ = [
     "Forecaster",
     "Host",
     "Interval",
+    "LossClassifier",
+    "LossDiagnosis",
     "TransferForecast",
     "write_unraisable",
 ]
@@ -250,6 +252,69 @@ class Host:
     """What the links of this host learn together."""
 
     def __new__(cls) -> Self: ...
+
+@final
+class LossClassifier:
+    """Finds out whether the packets of a window were lost by the receiving host or by the network.
+
+    `model` is the text of a model that `barograph classify fit --method default` wrote, instead of the shipped
+    one; ValueError says why a text is no such model.
+    """
+
+    def __new__(cls, model: str | None = None) -> Self: ...
+    @staticmethod
+    def paper() -> LossClassifier:
+        """The classifier of the paper (Dickens §3), which uses the pattern of losses alone."""
+
+    def diagnose(
+        self,
+        packets: int,
+        runs: Sequence[int],
+        *,
+        burst: int | None = None,
+        delay: float | None = None,
+        host_drops: int | None = None,
+        marks: int | None = None,
+    ) -> LossDiagnosis:
+        """The cause of the losses of a window of `packets` packets (1 to 2**24), best of 20 000 or more.
+
+        `runs` are the numbers of packets that were received, lost, received, lost, and so on; the rest was
+        received. Evidence that is None is not known: the packets that the sender sends at once, the one-way
+        delay (s) just before the losses above the path's minimum, the packets that the receiving socket
+        dropped, and the packets that arrived marked as congested.
+        """
+
+@final
+class LossDiagnosis:
+    """The cause of the losses of a window, and the evidence for it."""
+
+    @property
+    def verdict(self) -> str:
+        """The cause: "cpu", "network", "hybrid" or "inconclusive"."""
+
+    @property
+    def p_cpu(self) -> float:
+        """The probability that a lost packet was lost by the host's CPU, 0 to 1; the rest is the network's."""
+
+    @property
+    def lost(self) -> int:
+        """Number of packets that were lost: the sum of the next three."""
+
+    @property
+    def lost_host(self) -> int:
+        """Number of packets lost by the host."""
+
+    @property
+    def lost_network(self) -> int:
+        """Number of packets lost by the network."""
+
+    @property
+    def lost_unknown(self) -> int:
+        """Number of packets lost by an unknown cause."""
+
+    @property
+    def evidence(self) -> list[str]:
+        """The evidence that was used and doubts about it, with the words of `barograph classify`."""
 
 @final
 class Decision:

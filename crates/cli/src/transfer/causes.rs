@@ -1,7 +1,7 @@
 //! Causes of lost packets, and the limit of a transfer's rate, as text.
 
-use barograph_study::units::format_share;
-use barograph_transfer::{SendLimit, SenderStats};
+use barograph_study::units::{format_count, format_share};
+use barograph_transfer::{LossesByEvidence, SendLimit, SenderStats};
 
 /// Lost packets by cause, as shares of all packets sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,6 +38,30 @@ impl Losses {
             unknown_part(unknown)
         )
     }
+}
+
+/// Text with the number of lost packets by the evidence that settled their cause; `None` without
+/// losses. Kinds of evidence that settled nothing are left out.
+pub(crate) fn evidence_text(stats: &SenderStats) -> Option<String> {
+    let LossesByEvidence { counter, marks, delay, pattern, expired } = stats.settled;
+    let counts = [
+        (counter, "by the receiver's counter"),
+        (marks, "by congestion marks"),
+        (delay, "by delay and pattern"),
+        (pattern, "by pattern"),
+        (expired, "without a verdict in time"),
+        (stats.pending, "still without a verdict"),
+    ];
+    let mut parts: Vec<String> = counts
+        .into_iter()
+        .filter(|(packets, _)| *packets > 0)
+        .map(|(packets, by)| format!("{packets} {by}"))
+        .collect();
+    if stats.taken_back > 0 {
+        let packets = format_count(stats.taken_back, "loss", "losses");
+        parts.push(format!("{packets} of the network found to be the receiver's later"));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn unknown_part(unknown: f64) -> String {
@@ -199,6 +223,21 @@ mod tests {
             "network is the limit: 3.1 % lost, causes not classified"
         );
         assert_eq!(Losses::of(&SenderStats::default()), Losses::default());
+    }
+
+    #[test]
+    fn the_evidence_of_losses_is_counted() {
+        assert_eq!(evidence_text(&SenderStats::default()), None);
+        let settled = LossesByEvidence { counter: 310, marks: 0, delay: 20, pattern: 7, expired: 2 };
+        let stats = SenderStats { settled, taken_back: 1, pending: 3, ..SenderStats::default() };
+        assert_eq!(
+            evidence_text(&stats).as_deref(),
+            Some(
+                "310 by the receiver's counter, 20 by delay and pattern, 7 by pattern, \
+                 2 without a verdict in time, 3 still without a verdict, \
+                 1 loss of the network found to be the receiver's later"
+            )
+        );
     }
 
     #[test]

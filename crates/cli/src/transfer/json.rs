@@ -2,6 +2,7 @@
 
 use barograph_forecast::Interval;
 use barograph_transfer::io::{TransferEvent, TransferSummary};
+use barograph_transfer::{LossesByEvidence, SenderStats};
 use serde_json::{Map, Value, json};
 
 use super::failure::{TransferFailure, fallback_message};
@@ -13,6 +14,9 @@ pub(crate) fn event(progress: &TransferProgress, event: &TransferEvent) -> Optio
     Some(match event {
         TransferEvent::Notice(notice) => {
             json!({ "event": "notice", "message": super::show::skipped_text(notice) })
+        }
+        TransferEvent::WindowsNotKept(error) => {
+            json!({ "event": "notice", "message": super::show::windows_text(error) })
         }
         TransferEvent::Connected { peer, software } => {
             json!({ "event": "connected", "peer": unmapped(*peer).to_string(), "software": software })
@@ -64,10 +68,25 @@ fn sent(progress: &TransferProgress, line: &mut Map<String, Value>) {
     let shares = [("host", losses.host), ("network", losses.network), ("unknown", losses.unknown)];
     if progress.classifies_losses() {
         line.extend(shares.map(|(cause, share)| (format!("lost_{cause}"), json!(share))));
+        line.insert("losses".into(), evidence(stats));
     } else {
         let all: f64 = shares.iter().map(|(_, share)| share).sum();
         line.insert("lost".into(), json!(all));
     }
+}
+
+/// Numbers of lost packets by the evidence that settled their cause.
+fn evidence(stats: &SenderStats) -> Value {
+    let LossesByEvidence { counter, marks, delay, pattern, expired } = stats.settled;
+    json!({
+        "counter": counter,
+        "marks": marks,
+        "delay": delay,
+        "pattern": pattern,
+        "expired": expired,
+        "pending": stats.pending,
+        "taken_back": stats.taken_back,
+    })
 }
 
 /// The last line of a transfer that ended well.
@@ -86,6 +105,7 @@ pub(crate) fn done(summary: &TransferSummary, progress: &TransferProgress) -> Va
     });
     if let Some(line) = line.as_object_mut() {
         if progress.losses().is_some() {
+            line.insert("classifier".into(), json!(progress.classifier()));
             line.insert("sent_bytes".into(), json!(summary.progress.stats.sent_bytes));
             line.insert("sent_again_bytes".into(), json!(figures.resent_bytes));
         }

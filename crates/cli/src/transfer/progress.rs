@@ -41,8 +41,8 @@ pub(crate) struct TransferProgress {
 pub(crate) struct TransferRole {
     /// This end sends, so it has the counts of losses.
     pub(crate) is_sender: bool,
-    /// Losses are classified by cause.
-    pub(crate) classify_losses: bool,
+    /// Name of the classifier of losses; empty at a receiver.
+    pub(crate) classifier: &'static str,
     /// The rate is fixed.
     pub(crate) is_fixed_rate: bool,
 }
@@ -144,8 +144,14 @@ impl TransferProgress {
         self.role.is_sender.then(|| Losses::of(&self.seen.stats))
     }
 
+    /// Whether losses are classified by cause.
     pub(crate) fn classifies_losses(&self) -> bool {
-        self.role.classify_losses
+        !["", "none"].contains(&self.role.classifier)
+    }
+
+    /// Name of the classifier of losses; empty at a receiver.
+    pub(crate) fn classifier(&self) -> &'static str {
+        self.role.classifier
     }
 
     /// Number of bytes that the receiver has; at least the number that the receiver had at the
@@ -222,7 +228,7 @@ impl TransferProgress {
     }
 
     fn causes(&self) -> Option<String> {
-        Some(causes::line(self.limit?, self.losses()?, self.role.classify_losses))
+        Some(causes::line(self.limit?, self.losses()?, self.classifies_losses()))
     }
 
     /// Progress for a log, on one line.
@@ -294,7 +300,7 @@ mod tests {
     fn progress(seconds: u32) -> TransferProgress {
         let mut progress = TransferProgress::new(TransferRole {
             is_sender: true,
-            classify_losses: true,
+            classifier: "default",
             is_fixed_rate: false,
         });
         let begun = TransferEvent::Begun { files: 3, bytes: 2_900_000_000, held_bytes: 400_000_000 };

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use barograph_transfer::files::SkippedPath;
+use barograph_transfer::files::{SkippedPath, WindowLogError};
 use barograph_transfer::io::{TransferEvent, TransferSummary};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -90,6 +90,9 @@ impl TransferOutput {
             OutputMode::Terminal(bars) => {
                 match event {
                     TransferEvent::Notice(notice) => suspended(bars, || eprint_line(skipped_text(notice))),
+                    TransferEvent::WindowsNotKept(error) => {
+                        suspended(bars, || eprint_line(windows_text(error)));
+                    }
                     TransferEvent::Failover { why, host, port } => {
                         suspended(bars, || eprint_line(failure::fallback_message(why, host, *port)));
                     }
@@ -99,6 +102,7 @@ impl TransferOutput {
             }
             OutputMode::Log => match event {
                 TransferEvent::Notice(notice) => eprint_line(skipped_text(notice)),
+                TransferEvent::WindowsNotKept(error) => eprint_line(windows_text(error)),
                 TransferEvent::Failover { why, host, port } => {
                     eprint_line(failure::fallback_message(why, host, *port))
                 }
@@ -239,6 +243,11 @@ impl Transfer {
 fn suspended(bars: &MultiProgress, write: impl FnOnce()) {
     let _ = bars.clear();
     write();
+}
+
+/// Sentence about windows that are not kept, with the reason.
+pub(crate) fn windows_text(error: &WindowLogError) -> String {
+    printable(&format!("keeping no more windows of this transfer: {error}"))
 }
 
 /// Sentence about a file that is skipped, with the reason.

@@ -3,6 +3,7 @@
 use barograph_study::units::{format_byte_rate, format_bytes, format_count, format_elapsed, format_share};
 use barograph_transfer::io::TransferSummary;
 
+use super::causes::evidence_text;
 use super::progress::{TransferProgress, unmapped, wrapped};
 
 /// Figures of a transfer that ended well.
@@ -69,6 +70,8 @@ pub(crate) fn summary_lines(summary: &TransferSummary, progress: &TransferProgre
                 &format!("{} ({})", format_bytes(figures.resent_bytes), format_share(part)),
             ));
             lines.push(row("losses", &losses.text(progress.classifies_losses())));
+            let evidence = evidence_text(&progress.seen.stats).filter(|_| progress.classifies_losses());
+            lines.extend(evidence.map(|text| row("evidence", &text)));
         }
     }
     if let Some((limit, part)) = progress.main_limit() {
@@ -109,9 +112,9 @@ const BESIDE_S_MIN: f64 = 1.0;
 mod tests {
     use std::time::Duration;
 
-    use barograph_transfer::SenderStats;
     use barograph_transfer::io::FlowProgress;
     use barograph_transfer::io::TransferEvent;
+    use barograph_transfer::{LossesByEvidence, SenderStats};
 
     use super::super::progress::TransferRole;
     use super::*;
@@ -122,6 +125,7 @@ mod tests {
             sent_bytes: 1_013_000_000,
             lost_network: 520,
             lost_unknown: 100,
+            settled: LossesByEvidence { delay: 400, pattern: 120, expired: 100, ..Default::default() },
             ..SenderStats::default()
         };
         TransferSummary {
@@ -143,7 +147,7 @@ mod tests {
     /// State of a sender or a receiver with the counts of `summary`, after one second.
     fn seen_by(is_sender: bool, summary: &TransferSummary) -> TransferProgress {
         let mut progress =
-            TransferProgress::new(TransferRole { is_sender, classify_losses: true, is_fixed_rate: false });
+            TransferProgress::new(TransferRole { is_sender, classifier: "default", is_fixed_rate: false });
         let TransferSummary { files, bytes, held_bytes, .. } = *summary;
         progress.on_event(0.0, &TransferEvent::Begun { files, bytes, held_bytes });
         progress.on_event(1.0, &TransferEvent::Progress(summary.progress));
@@ -159,6 +163,7 @@ mod tests {
             "  resumed      400 MB (29 %)",
             "  sent again   13.0 MB (1.3 %)",
             "  losses       0.00 % lost by the receiver's CPU, 0.52 % in the network, 0.10 % by an unknown cause",
+            "  evidence     400 by delay and pattern, 120 by pattern, 100 without a verdict in time",
             "  limit        network, for 100 % of the time",
             "  verified     BLAKE3 of each file, by the receiver",
         ];

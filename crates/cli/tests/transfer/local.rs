@@ -20,9 +20,12 @@ fn a_directory_arrives_unchanged_and_both_ends_report_the_result() {
     let (from, to) = (directory.path().join("tree"), directory.path().join("in"));
     tree::mixed(&from, 1, 3_000_000);
     let (mut recv, line) = receive_here(&to, &["--create", "--links", "--once"]);
-    let (code, events, stderr) = send(&mut barograph(), &from, &line, &["--links"]).end();
+    let kept = directory.path().join("windows");
+    let options = ["--links", "--keep-windows", kept.to_str().unwrap()];
+    let (code, events, stderr) = send(&mut barograph(), &from, &line, &options).end();
     assert_eq!(code, Some(0), "{stderr}");
     tree::assert_same(&from, &to.join("tree"));
+    assert_eq!(fs::metadata(kept).unwrap().permissions().mode() & 0o777, 0o700);
 
     let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     let order: Vec<&str> = names.iter().copied().filter(|name| *name != "progress").collect();
@@ -35,6 +38,10 @@ fn a_directory_arrives_unchanged_and_both_ends_report_the_result() {
     assert!(done["goodput_bit_s"].as_f64().unwrap() > 0.0);
     for cause in ["lost_host", "lost_network", "lost_unknown"] {
         assert!((0.0..=1.0).contains(&done[cause].as_f64().unwrap()), "{done}");
+    }
+    assert_eq!(done["classifier"], "default", "{done}");
+    for evidence in ["counter", "marks", "delay", "pattern", "expired", "pending", "taken_back"] {
+        assert!(done["losses"][evidence].is_u64(), "{done}");
     }
     let received = recv.until("done");
     assert_eq!((&received["bytes"], &received["files"]), (&done["bytes"], &done["files"]));
@@ -102,6 +109,9 @@ fn each_mistake_prints_one_sentence_and_sets_an_exit_code() {
         (vec!["send", file, &line, "--controller", "cubic"], 2, "highspeed"),
         (vec!["send", file, &line, "--controller", "fixed"], 2, "--rate"),
         (vec!["send", file, &line, "--rate", "10MB/s"], 2, "multiply bytes by 8"),
+        (vec!["send", file, &line, "--model", file], 2, "not a valid model"),
+        (vec!["send", file, &line, "--classifier", "learned"], 2, "--keep-windows DIR"),
+        (vec!["send", file, &line, "--keep-windows", file], 2, "cannot be created"),
         (vec!["send", "/nowhere", &line], 1, "\"/nowhere\" cannot be read: No such file"),
         (vec!["send", file, &stranger], 1, "use the one it shows now"),
         (vec!["send", file, &gone], 1, "is `barograph recv` running there"),

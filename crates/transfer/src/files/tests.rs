@@ -8,6 +8,7 @@ mod large;
 mod resumed;
 mod sent;
 mod severe;
+mod window_log;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,6 +16,7 @@ mod outgoing;
 mod overload;
 mod receive_server;
 mod receivers;
+mod window_keeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,8 +29,8 @@ pub use self::receive_server::{ReceiveConfig, ReceiveEvent, ReceiveServer};
 use super::flow::FlowProgress;
 use super::identity::{Identity, ReceiverAddress, Trust};
 use super::socket::{Socket, SocketConfig};
-use crate::files::{SkippedPath, WalkConfig};
-use crate::proto::controller;
+use crate::files::{SkippedPath, WalkConfig, WindowLogError};
+use crate::proto::{LossClassification, controller};
 
 /// What to send, to which receiver and how.
 ///
@@ -44,7 +45,7 @@ use crate::proto::controller;
 /// let mut config = SendConfig::new(vec!["data".into()], receiver);
 /// config.controller = ControllerKind::Tfrc;
 /// config.walk.links = true;
-/// assert!(config.classify_losses);
+/// assert_eq!(config.classification.name(), "default");
 /// # Ok(())
 /// # }
 /// ```
@@ -68,8 +69,12 @@ pub struct SendConfig {
     /// Rate of [`controller::ControllerKind::Fixed`], and initial rate of the other controllers, in
     /// bytes a second.
     pub rate_bytes_s: Option<f64>,
-    /// Whether losses are classified by cause.
-    pub classify_losses: bool,
+    /// How the causes of losses are found.
+    pub classification: LossClassification,
+    /// Directory in which labelled windows are kept for `barograph classify fit`; `None` keeps
+    /// none. The directory is created if it does not exist. The label of a window is the claim of
+    /// the receiver's counter.
+    pub window_directory: Option<PathBuf>,
     /// Whether datagrams are sent without a seal, if the receiver agrees.
     pub allow_unencrypted: bool,
     /// Maximum size of an IP packet, in bytes; `None` means the maximum size that the route
@@ -95,7 +100,8 @@ impl SendConfig {
             identity: None,
             controller: controller::ControllerKind::DEFAULT,
             rate_bytes_s: None,
-            classify_losses: true,
+            classification: LossClassification::Default,
+            window_directory: None,
             allow_unencrypted: false,
             mtu: None,
             hash_cache_directory: None,
@@ -168,6 +174,9 @@ pub enum TransferEvent {
     },
     /// Progress of the flow, about ten times a second.
     Progress(FlowProgress),
+    /// Windows for [`SendConfig::window_directory`] cannot be written. The transfer continues, and
+    /// this session keeps no more windows.
+    WindowsNotKept(WindowLogError),
     /// The rest is sent to a different receiver of [`SendConfig::fallback_receivers`] or to the
     /// first one again, in a new session: the session has its own connection, and its events begin
     /// again with [`Connected`](Self::Connected).

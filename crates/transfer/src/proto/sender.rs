@@ -16,6 +16,7 @@ mod timers;
 use std::ops::Range;
 use std::time::Duration;
 
+use barograph_loss::LabelledWindow;
 use rangemap::RangeSet;
 
 use self::delivery_rate::DeliveryRateSampler;
@@ -27,6 +28,7 @@ use self::pacing::Pacing;
 use self::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use self::timers::Timers;
 use crate::proto::loss_attributor::LossAccounting;
+use crate::proto::window_recorder::WindowRecorder;
 use crate::proto::wire::{NOTE_BYTES, SenderReport};
 use crate::proto::{Controller, LossClassification, LossesByEvidence, Rtt, TooLong, nanos};
 
@@ -129,6 +131,8 @@ pub struct Sender {
     pacing: Pacing,
     losses: LossDetector,
     loss_accounting: LossAccounting,
+    /// `None` if no windows are recorded.
+    windows: Option<Box<WindowRecorder>>,
     reports: Reports,
     timers: Timers,
     pending: PendingAcks,
@@ -168,6 +172,7 @@ impl Sender {
             pacing: Pacing::new(config.payload_bytes, config.overhead_bytes, controller),
             losses: LossDetector::default(),
             loss_accounting: LossAccounting::new(&config.classification),
+            windows: None,
             reports: Reports::default(),
             timers: Timers::default(),
             pending: PendingAcks::default(),
@@ -182,6 +187,24 @@ impl Sender {
     /// controller receives the new length with the next feedback.
     pub fn set_payload_bytes(&mut self, payload_bytes: u32) {
         self.pacing.set_payload(payload_bytes);
+    }
+
+    /// Records labelled windows from now on. Then the caller must call [`Sender::poll_window`]
+    /// after feedback; windows that wait too long are dropped.
+    pub fn record_windows(&mut self) {
+        self.windows.get_or_insert_default();
+    }
+
+    /// Returns the next labelled window: 20 000 packets with losses, labelled by the receiver's
+    /// counter. `None` if there is no complete window, or if no windows are recorded. The names of
+    /// the run are empty.
+    pub fn poll_window(&mut self) -> Option<LabelledWindow> {
+        let (is_done, settled) = (self.is_done(), self.losses.settled());
+        let windows = self.windows.as_mut()?;
+        if is_done {
+            windows.finish(settled);
+        }
+        windows.poll()
     }
 
     /// Bytes of the object in a full packet.
@@ -425,6 +448,9 @@ impl Sender {
         }
         let context = self.context(now);
         if let Some(loss) = self.losses.give_up_oldest(&mut self.sent_packets, &mut self.object) {
+            if let Some(windows) = &mut self.windows {
+                windows.lose(&loss, context.burst);
+            }
             self.loss_accounting.lose(context, loss);
         }
         self.forget_settled();

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+use barograph_loss::LabelledWindow;
 #[cfg(target_os = "linux")]
 use nix::sys::prctl;
 use nix::time::{ClockId, clock_gettime};
@@ -60,6 +61,11 @@ impl<'a> LoopContext<'a> {
     /// Whether it is time to publish the progress for other threads, ten times a second.
     pub(super) fn is_show_due(&self, now: Duration) -> bool {
         self.shown + SHOW_EACH <= now
+    }
+
+    /// Passes labelled windows to other threads.
+    pub(super) fn add_windows(&self, windows: impl Iterator<Item = LabelledWindow>) {
+        self.monitor.add_windows(windows);
     }
 
     pub(super) fn show(&mut self, now: Duration, progress: FlowProgress) {

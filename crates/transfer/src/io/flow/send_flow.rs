@@ -1,6 +1,7 @@
 //! The sending end of a flow.
 
 use std::io::{self, ErrorKind};
+use std::iter;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -49,6 +50,7 @@ impl SendFlow {
         };
         let mut inbox = Inbox::new(INBOX_TRAINS);
         let ended = sending.run(&mut context, &mut inbox, self.silence_max);
+        monitor.add_windows(iter::from_fn(|| sending.sender.poll_window()));
         context.show(context.now(), sending.progress());
         ended?;
         Ok((sending.sender.stats(), sending.reader.end()?))
@@ -106,6 +108,7 @@ impl SendLoop {
             }
             self.shrink_without_feedback(silence);
             if context.is_show_due(now) {
+                context.add_windows(iter::from_fn(|| self.sender.poll_window()));
                 context.show(now, self.progress());
             }
             self.reader.order(&self.sender)?;

@@ -12,6 +12,7 @@ use super::control_task::{PollInterval, check_stop, name, result, send_message, 
 use super::disk::SharedSource;
 use super::incoming::HASHED_BYTES_S;
 use super::overload::OverloadDetector;
+use super::window_keeper::WindowKeeper;
 use super::{
     FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, ReceiverEndpoint, SOCKET, SOFTWARE, SendConfig, SessionError,
     TransferEvent, TransferSummary, headers_bytes, ranges_bytes,
@@ -23,7 +24,7 @@ use crate::io::identity::random;
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::proto::controller::ControllerConfig;
 use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
-use crate::proto::{LossClassification, Sender, SenderConfig, TooLong};
+use crate::proto::{Sender, SenderConfig, TooLong};
 
 /// What a session sends, and when it may end early.
 pub(super) struct SessionRequest<'a> {
@@ -67,6 +68,7 @@ pub(super) fn session(
     let (files, bytes) = (source.manifest().files().count() as u64, source.manifest().bytes());
     let verifying_max = verifying_max(source.manifest());
     let reading = SharedSource::new(source);
+    let windows = WindowKeeper::open(config.window_directory.as_deref(), on_event);
     let mut outgoing = Outgoing {
         config,
         stop,
@@ -80,6 +82,7 @@ pub(super) fn session(
         begun: None,
         durable_bytes: 0,
         overload: request.may_leave.then(OverloadDetector::default),
+        windows,
         verifying_max,
     };
     let ended = outgoing.run(request.id, request.manifest.to_vec(), manifest_bytes_max);
@@ -126,6 +129,7 @@ struct Outgoing<'a> {
     begun: Option<(u64, Instant)>,
     durable_bytes: u64,
     overload: Option<OverloadDetector>,
+    windows: WindowKeeper,
     /// Longest time for the receiver from Digests to Done.
     verifying_max: Duration,
 }
@@ -269,12 +273,14 @@ impl Outgoing<'_> {
             packet_bytes: payload_bytes + overhead_bytes,
             seed: seed()?,
         });
-        let classification =
-            if self.config.classify_losses { LossClassification::Default } else { LossClassification::None };
+        let classification = self.config.classification.clone();
         let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, classification };
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
-        let sender = Sender::new(sender, self.bytes, &held, controller)
+        let mut sender = Sender::new(sender, self.bytes, &held, controller)
             .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;
+        if self.windows.is_open() {
+            sender.record_windows();
+        }
         Ok(SendFlow {
             socket: udp,
             sealer,
@@ -319,6 +325,7 @@ impl Outgoing<'_> {
             if shown.elapsed() >= PROGRESS_EVERY && !is_verifying {
                 let progress = FlowProgress { durable_bytes: self.durable_bytes, ..self.monitor.progress() };
                 shown = Instant::now();
+                self.windows.keep(self.monitor.take_windows(), self.on_event);
                 let is_unheard = progress.rtt.is_none() && progress.stats.sent_packets > 0;
                 (self.on_event)(TransferEvent::Progress(progress));
                 if is_unheard && begun.elapsed() > UNHEARD_MAX {
@@ -362,6 +369,7 @@ impl Outgoing<'_> {
             // Ignore the flow's error: the flow was stopped for a reason that is known already.
             let _ = result(work);
         }
+        self.windows.keep(self.monitor.take_windows(), self.on_event);
         outcome.map(|()| lasted.unwrap_or_default())
     }
 }

@@ -118,6 +118,9 @@ impl Sender {
             if sent.state == SentState::Lost {
                 self.losses.ack_lost(index, acked_to_before, self.rate_sampler.round());
                 self.loss_accounting.ack_lost(index, bytes);
+                if let Some(windows) = &mut self.windows {
+                    windows.ack_lost(index);
+                }
             } else {
                 never_lost_packets += 1;
             }
@@ -163,14 +166,22 @@ impl Sender {
     /// enough other packets overtook.
     pub(super) fn detect_losses(&mut self, now: Duration, coverage: Option<Coverage>) {
         let context = self.context(now);
-        let Self { losses, loss_accounting, rtt, sent_packets, object, .. } = self;
-        losses.detect(now, coverage, rtt, sent_packets, object, |loss| loss_accounting.lose(context, loss));
+        let Self { losses, loss_accounting, windows, rtt, sent_packets, object, .. } = self;
+        losses.detect(now, coverage, rtt, sent_packets, object, |loss| {
+            if let Some(windows) = windows {
+                windows.lose(&loss, context.burst);
+            }
+            loss_accounting.lose(context, loss);
+        });
     }
 
     /// Counts the losses with a newly known cause, and `acked` newly acknowledged packets that were
     /// not declared lost before.
     pub(super) fn attribute_losses(&mut self, now: Duration, acked: u64) {
         self.loss_accounting.poll(self.context(now), self.losses.settled(), acked);
+        if let Some(windows) = &mut self.windows {
+            windows.settle(self.losses.settled());
+        }
     }
 
     pub(super) fn forget_settled(&mut self) {
