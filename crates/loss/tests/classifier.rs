@@ -283,10 +283,8 @@ fn long_stalls_that_recur_are_the_hosts_with_and_without_delay() {
             );
         }
         // The same with a delay before each gap, as a transfer has it.
-        let gaps = (0..periods).map(|gap| GapEvidence {
-            delay_s: Some(f64::from(gap) * 10e-6),
-            ..GapEvidence::default()
-        });
+        let gaps = (0..periods)
+            .map(|gap| GapEvidence { delay_s: Some(f64::from(gap) * 10e-6), ..GapEvidence::default() });
         let metrics = Meter::new().measure(&stalled);
         let burst = evidence(|e| e.burst = Some(16));
         let by_gap = Classifier::shipped().diagnose_gaps(&stalled, &metrics, &burst, gaps, |_, cause, _| {
@@ -380,8 +378,8 @@ fn a_hybrid_window_is_split_between_host_and_network() {
 fn network_runs_of_all_lengths_are_not_split() {
     // A queue makes a few runs of two packets and one run of five packets. RED can cause a run of
     // six packets. Such a run is long enough for a split, but too short for a stall. A run of
-    // fifteen packets counts as a stall.
-    for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (15, Verdict::Hybrid)] {
+    // sixty packets counts as a stall.
+    for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (60, Verdict::Hybrid)] {
         let mut runs = singles(60, 150);
         runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
         let queued = signature(runs);
@@ -389,7 +387,7 @@ fn network_runs_of_all_lengths_are_not_split() {
         assert_eq!(diagnosis.verdict, verdict, "{diagnosis:?}");
         if longest > 6 {
             // A run as long as a burst of the sender is not a stall.
-            let sent = evidence(|e| e.burst = Some(15));
+            let sent = evidence(|e| e.burst = Some(60));
             assert_ne!(diagnose(&queued, &sent).verdict, Verdict::Hybrid);
             continue;
         }
@@ -531,14 +529,17 @@ fn invalid_models_are_rejected_with_a_reason() {
         Err(ModelError::Invalid(what)) => what,
         other => panic!("{other:?}"),
     };
-    assert_eq!(Classifier::read(&good.replace("version = 1", "version = 2")), Err(ModelError::Version(2)));
+    for other in [1, 3] {
+        let changed = good.replace("version = 2", &format!("version = {other}"));
+        assert_eq!(Classifier::read(&changed), Err(ModelError::Version(other)));
+    }
     invalid("");
     invalid("\u{0}\u{1}");
-    invalid(&good.replace("version = 1", "version = -1"));
-    invalid(&good.replace("version = 1", "version = 99999999999999999999"));
-    assert!(invalid("format = \"barograph-loss-default\"\nversion = 1").contains("packets"));
+    invalid(&good.replace("version = 2", "version = -1"));
+    invalid(&good.replace("version = 2", "version = 99999999999999999999"));
+    assert!(invalid("format = \"barograph-loss-default\"\nversion = 2").contains("packets"));
     for lengths in ["{ low = 16, high = 20 }", "{ low = 21, high = 20 }", "{ low = 20, high = 16777217 }"] {
-        let model = format!("format = \"barograph-loss-default\"\nversion = 1\npackets = {lengths}");
+        let model = format!("format = \"barograph-loss-default\"\nversion = 2\npackets = {lengths}");
         assert!(invalid(&model).contains("windows of "), "{lengths}");
         assert!(invalid(&model.replace(lengths, "{ low = 17, high = 20 }")).contains("[pattern] is missing"));
     }

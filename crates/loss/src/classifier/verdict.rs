@@ -43,10 +43,9 @@ const CLEAR_DELAY_S: f64 = 4e-3;
 const STALL_BURST: f64 = 14.0;
 
 /// Smallest probability for the host at which a claim of runs longer than [`STALL_BURST`] is
-/// believed. The probability is computed from the pattern, without delay and marks. For true claims
-/// in the open signatures, the probability is at least 0.013. Each of these probabilities is from a
-/// model that was not fitted on the run of the claim. For half of the false claims of incast, the
-/// probability is less than 0.013.
+/// believed. The probability is computed from the pattern, without delay and marks. For all true
+/// claims in the open signatures, the probability is larger, by a model that was not fitted on the
+/// run of the claim.
 const STALL_MIN: f64 = 0.002;
 
 /// Limits on the length of a run of losses, in packets and in bursts. Runs that exceed both limits
@@ -118,7 +117,8 @@ impl Classifier {
             return SplitProbabilities::alike(0.5, pattern);
         }
         let most = if may_name_host(metrics, known) { 1.0 } else { UNDECIDED_MAX };
-        let whole = SplitProbabilities::alike(self.pattern.p_host(metrics, known).min(most), pattern);
+        let whole =
+            SplitProbabilities::alike(self.pattern.p_host_by_parts(metrics, known).min(most), pattern);
         self.split(gaps, metrics, known).unwrap_or(whole)
     }
 
@@ -198,20 +198,25 @@ impl Classifier {
             return None;
         }
         let [short, long] = lengths::split_sums(gaps(), from).map(|part| part.metrics(metrics.packets));
-        let p_host = |part: &Metrics| self.pattern.p_host(part, known.without_queue());
+        // Both the model with the burst and the model without it must agree, so that a known burst
+        // never makes a window hybrid.
+        let p_host = |part: &Metrics, known| self.pattern.p_host(part, known);
+        let by_burst = known.without_queue();
+        let is_clearly = |long: &Metrics, short: &Metrics, known| {
+            p_host(long, known) >= SPLIT_PROBABILITY && p_host(short, known) <= 1.0 - SPLIT_PROBABILITY
+        };
         let is_clear = long.weighted_run > STALL_BURST
             && known.burst.is_none_or(|burst| long.longest_run > burst)
-            && p_host(&long) >= SPLIT_PROBABILITY
-            && p_host(&short) <= 1.0 - SPLIT_PROBABILITY
-            && self.pattern.p_host(&long, known) >= PART_MIN;
+            && [by_burst, KnownEvidence::default()].into_iter().all(|known| is_clearly(&long, &short, known))
+            && p_host(&long, known) >= PART_MIN;
         let is_outage = may_be_lone_outage(&long, known.burst);
-        let p_long = if is_outage { UNDECIDED_MAX } else { p_host(&long) };
+        let p_long = if is_outage { UNDECIDED_MAX } else { p_host(&long, by_burst) };
         let pattern = is_outage.then_some(LossPattern::Outage);
         is_clear.then_some(SplitProbabilities {
             from,
             long_lost,
             long: p_long,
-            short: p_host(&short),
+            short: p_host(&short, by_burst),
             pattern,
         })
     }
