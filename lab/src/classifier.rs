@@ -4,6 +4,7 @@
 
 mod figures;
 mod judge;
+mod matrix;
 mod tables;
 mod throughput;
 mod windows;
@@ -105,6 +106,7 @@ fn report(args: &Args) -> anyhow::Result<Report> {
                 let held = tables::held_out(&labelled, args.seed)?;
                 report.add(&held.all);
                 report.add_short("verdicts", &held.short);
+                report.add_short("evidence", &held.matrix);
                 let again = tables::reproduction_table(&labelled, args.seed)?;
                 report.add(&again);
                 report.add_short("reproduction", &again);
@@ -136,6 +138,7 @@ fn fresh(folder: &Path, args: &Args, report: &mut Report) -> anyhow::Result<()> 
     let scored = tables::as_they_are(&labelled, &models, SHIPPED, args.seed);
     report.add(&scored.all);
     report.add_short("fresh", &scored.short);
+    report.add_short("fresh-evidence", &scored.matrix);
     if args.parts.contains(&Part::Window) {
         report.add(&of_lengths(folder, Some(&models), args.seed)?);
     }
@@ -293,7 +296,7 @@ mod tests {
             folder(&judge::tests::made(20_000, 2, 3, 9), 20_000),
         );
         let pages = tempfile::tempdir().unwrap();
-        let marks = ["verdicts", "reproduction", "fresh"];
+        let marks = ["verdicts", "evidence", "reproduction", "fresh", "fresh-evidence"];
         let summary: String =
             marks.map(|mark| format!("<!-- classifier: {mark} -->\nold\n<!-- end -->\n")).concat();
         fs::write(pages.path().join("classifier.md"), summary).unwrap();
@@ -309,7 +312,7 @@ mod tests {
         assert!(!summary.contains("\nold\n") && summary.contains("30 random assignments"), "{summary}");
         assert!(summary.contains("12 windows of 4 runs"), "{summary}");
         let (_, anew) = page.split_once("# Signatures made anew: 12 labelled windows").unwrap();
-        for row in ["– floor", "– goal", "called hybrid at most"] {
+        for row in ["– floor", "– goal", "called hybrid at most", "lowered by"] {
             assert!(anew.contains(row) && summary.contains(row), "no {row} in {anew}");
         }
         // The earlier experiment had other windows than the newer set, so only the first tables

@@ -36,6 +36,9 @@ pub struct Metrics {
     /// Standard deviation of the number of packets received between two runs, divided by its mean:
     /// 0 = periodic, 1 = random; 0 with fewer than two spacings.
     pub spacing_variation: f64,
+    /// Number of spacings between two runs with fewer than 8 received packets. A full queue makes
+    /// such spacings, and a host that stalls hardly any.
+    pub close_spacings: u32,
     /// One bit for each length of a run, as in [`RunSums`]; 0 = not known.
     pub(crate) lengths: u64,
 }

@@ -3,16 +3,13 @@
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// Version of the model formats that is read and written.
-pub(crate) const VERSION: u64 = 1;
-
 /// Reason why a text is not a model.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ModelError {
     /// This program does not support the version.
     #[error(
-        "the model has version {0}, this program supports {VERSION}; fit it again, or update the program"
+        "the model has version {0}, which this program does not support; fit it again, or update the program"
     )]
     Version(u64),
     /// The model is invalid; the text names the defect.
@@ -21,8 +18,8 @@ pub enum ModelError {
 }
 
 /// Reads the contents of a model file. Format and version are checked first, because everything
-/// else may differ in a newer version.
-pub(crate) fn read<T: DeserializeOwned>(model: &str, format: &str) -> Result<T, ModelError> {
+/// else may differ in another version.
+pub(crate) fn read<T: DeserializeOwned>(model: &str, format: &str, supported: u64) -> Result<T, ModelError> {
     let invalid = |error: toml::de::Error| ModelError::Invalid(error.message().to_owned());
     if model.len() > BYTES_MAX {
         return Err(ModelError::Invalid(format!(
@@ -34,9 +31,9 @@ pub(crate) fn read<T: DeserializeOwned>(model: &str, format: &str) -> Result<T, 
     if table.remove("format").as_ref().and_then(toml::Value::as_str) != Some(format) {
         return Err(ModelError::Invalid(format!("`format` is not \"{format}\"")));
     }
-    let version = table.remove("version").and_then(|version| u64::try_from(version.as_integer()?).ok());
-    match version {
-        Some(VERSION) => table.try_into().map_err(invalid),
+    let found = table.remove("version").and_then(|version| u64::try_from(version.as_integer()?).ok());
+    match found {
+        Some(version) if version == supported => table.try_into().map_err(invalid),
         Some(other) => Err(ModelError::Version(other)),
         None => Err(ModelError::Invalid("`version` is missing".to_owned())),
     }

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use serde::Deserialize;
 
 use crate::evidence::VERDICT_PROBABILITY;
-use crate::model::{self, VERSION};
+use crate::model;
 use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 
 /// The classifier exactly as Dickens §3 describes it, from one metric of the pattern of losses.
@@ -166,7 +166,7 @@ impl PaperClassifier {
     /// # Errors
     /// If the model is truncated, newer than this program, or impossible.
     pub fn read(model: &str) -> Result<Self, ModelError> {
-        let File { fitted_on, models } = model::read(model, FORMAT)?;
+        let File { fitted_on, models } = model::read(model, FORMAT, VERSION)?;
         let mut longer_than = WORD_MAX - 1;
         for PaperModel { packets, low, host, network, .. } in &models {
             if *packets <= longer_than || *packets > Signature::PACKETS_MAX {
@@ -303,6 +303,9 @@ struct FittedOn {
 }
 
 const FORMAT: &str = "barograph-loss-paper";
+
+/// Version of the format that is read and written.
+const VERSION: u64 = 1;
 
 const SHIPPED: &str = include_str!("../models/paper.toml");
 

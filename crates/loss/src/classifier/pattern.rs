@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{self, VERSION};
+use crate::evidence::VERDICT_PROBABILITY;
+use crate::model;
 use crate::paper::{LOSS_RATE_MAX, LOSS_RATE_MIN, loss_rate};
 use crate::{Metrics, ModelError, Signature, WORD_MAX};
 
@@ -15,21 +16,24 @@ pub(crate) const FEATURES: [&str; 13] = [
     "weighted_burst",
     "mean_burst",
     "longest_burst",
-    "gaps",
     "success_proportion",
     "isolated",
     "mean_spacing",
-    "spacing_variation",
     "is_lone_run",
     "inverse_burst",
+    "weighted_burst_apart",
+    "close_spacings",
     "weighted_burst_in_bursts",
     "longest_burst_in_bursts",
     "delay",
 ];
 
-/// Number of features that are always known. Two further features need the burst, and one needs the
-/// delay.
-const ALWAYS: usize = 10;
+/// Number of features that are always known. Two further features need the burst, and the last one
+/// needs the delay.
+const ALWAYS: usize = FEATURES.len() - 3;
+
+/// Index of the delay in [`FEATURES`].
+const DELAY: usize = FEATURES.len() - 1;
 
 /// Constant that is added to a delay before its logarithm is taken, µs. The constant is about as
 /// large as the noise of clocks and interrupts.
@@ -130,34 +134,39 @@ impl EvidenceKinds {
     pub(crate) fn has_feature(self, feature: usize) -> bool {
         match feature {
             0..ALWAYS => true,
-            12 => self.has_delay,
+            DELAY => self.has_delay,
             _ => self.has_burst,
         }
     }
 }
 
 /// Values of [`FEATURES`] for a window with losses; 0 for features that are not known.
+///
+/// The number of runs and the variation of their spacings are no features: both depend on the
+/// length of the window and on how busy the host or the link is, not on the cause.
 pub(crate) fn features(metrics: &Metrics, known: KnownEvidence) -> [f64; FEATURES.len()] {
     let single = f64::from(metrics.packets.saturating_sub(metrics.lost));
     let spacing = if metrics.gaps > 1 { metrics.mean_spacing } else { single };
-    // With fewer than two spacings, the variation is not known. Use 1, the variation of random
-    // losses.
-    let variation = if metrics.gaps > 2 { metrics.spacing_variation } else { 1.0 };
+    let weighted = metrics.weighted_run.ln();
     let longest = f64::from(metrics.longest_run.max(1));
+    // Two spacings are added that are not close, because a single close spacing is little evidence.
+    let close = f64::from(metrics.close_spacings) / (f64::from(metrics.gaps) + 1.0);
+    // Long runs that are not close to each other are the host's. A lone run has no spacing.
+    let apart = if metrics.gaps > 1 { weighted * (1.0 - close) } else { 0.0 };
     // Only runs longer than a burst are measured in bursts, because the burst adds no information
     // to shorter runs.
     let in_bursts = |run: f64| known.burst.map_or(0.0, |burst| (run / f64::from(burst.max(1))).max(1.0).ln());
     [
-        metrics.weighted_run.ln(),
+        weighted,
         metrics.mean_run.ln(),
         longest.ln(),
-        f64::from(metrics.gaps.max(1)).ln(),
         metrics.success_proportion,
         metrics.isolated,
         spacing.ln_1p(),
-        variation,
         f64::from(u8::from(metrics.gaps == 1)),
         metrics.weighted_run.recip(),
+        apart,
+        close,
         in_bursts(metrics.weighted_run),
         in_bursts(longest),
         known.delay_s.map_or(0.0, |delay| (delay.max(0.0) * 1e6 + DELAY_FLOOR_US).log10()),
@@ -170,6 +179,31 @@ impl PatternModel {
         self.odds[known.index()].p_host(&features(metrics, known), known.is_marked)
     }
 
+    /// As [`Self::p_host`]. But if the model of all evidence names no cause, the most certain model
+    /// of a part of the evidence decides. If it favours the other cause, it must be
+    /// [`CONTRARY_PROBABILITY`] certain.
+    ///
+    /// The weights of a model with more features are less certain. Without this rule, further
+    /// evidence would make windows undecided that a part of the evidence decides.
+    pub(crate) fn p_host_by_parts(&self, metrics: &Metrics, known: KnownEvidence) -> f64 {
+        // A model has no weights for the features that its evidence does not have.
+        let features = features(metrics, known);
+        let of = |index: usize| self.odds[index].p_host(&features, known.is_marked);
+        let all = known.index();
+        let whole = of(all);
+        let parts = (0..all).filter(|part| part & all == *part).map(of);
+        let surest = parts.fold(
+            whole,
+            |surest, part| {
+                if (part - 0.5).abs() > (surest - 0.5).abs() { part } else { surest }
+            },
+        );
+        let certainty = |p_host: f64| p_host.max(1.0 - p_host);
+        let is_alike = (surest > 0.5) == (whole > 0.5);
+        let needed = if is_alike { VERDICT_PROBABILITY } else { CONTRARY_PROBABILITY };
+        if certainty(whole) < VERDICT_PROBABILITY && needed <= certainty(surest) { surest } else { whole }
+    }
+
     /// Whether the length or the loss rate of this window is outside the range for which accuracy
     /// was measured.
     pub(crate) fn is_extrapolated(&self, metrics: &Metrics) -> bool {
@@ -178,7 +212,7 @@ impl PatternModel {
     }
 
     pub(crate) fn read(text: &str) -> Result<Self, ModelError> {
-        let File { packets, mut sections } = model::read(text, FORMAT)?;
+        let File { packets, mut sections } = model::read(text, FORMAT, VERSION)?;
         if packets.low < WORD_MAX || packets.high < packets.low || packets.high > Signature::PACKETS_MAX {
             let WindowRange { low, high } = packets;
             return Err(ModelError::Invalid(format!(
@@ -249,7 +283,15 @@ const MARKED: f64 = 3.241;
 /// (§6.1.2). With the verdict that the host lost the packets, a sender would not slow down.
 const MARKED_MAX: f64 = 0.5;
 
+/// Smallest probability of a cause, by a part of the evidence, at which this part decides although
+/// all evidence slightly favours the other cause. A host may stall while a short queue stands: the
+/// delay then contradicts a pattern that is clear.
+const CONTRARY_PROBABILITY: f64 = 0.99;
+
 const FORMAT: &str = "barograph-loss-default";
+
+/// Version of the format that is read and written. Models of version 1 have other features.
+const VERSION: u64 = 2;
 
 const HEAD: &str = "\
 # The default classifier: log-odds against the host of the losses coming from a full queue, or from a network without a queue:

@@ -4,7 +4,7 @@
 use super::lengths::{self, RunHistogram};
 use super::pattern::KnownEvidence;
 use crate::evidence::VERDICT_PROBABILITY;
-use crate::paper::{LOSS_RATE_MIN, loss_rate};
+use crate::paper::{LOSS_RATE_MAX, LOSS_RATE_MIN, loss_rate};
 use crate::{Cause, Classifier, Diagnosis, EvidenceUsed, LossPattern, LossRun, Metrics, Verdict};
 
 /// Smallest share of the losses of a hybrid window that each of the two causes must have.
@@ -43,26 +43,30 @@ const CLEAR_DELAY_S: f64 = 4e-3;
 const STALL_BURST: f64 = 14.0;
 
 /// Smallest probability for the host at which a claim of runs longer than [`STALL_BURST`] is
-/// believed. The probability is computed from the pattern, without delay and marks. For true claims
-/// in the open signatures, the probability is at least 0.013. Each of these probabilities is from a
-/// model that was not fitted on the run of the claim. For half of the false claims of incast, the
-/// probability is less than 0.013.
+/// believed. The probability is computed from the pattern, without delay and marks. For all true
+/// claims in the open signatures, the probability is larger, by a model that was not fitted on the
+/// run of the claim.
 const STALL_MIN: f64 = 0.002;
 
-/// Limits on the length of a run of losses, in packets and in bursts. A run that exceeds both
-/// limits resembles an outage.
+/// Limits on the length of a run of losses, in packets and in bursts. Runs that exceed both limits
+/// resemble an outage.
 ///
 /// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. A limit in
 /// bursts alone is too low for a sender that sends one packet at a time: twenty bursts are then 20
 /// packets, and a quarter of the windows of 20 000 packets with losses of the host have a longer
-/// run. With both limits, 4 % of these windows have such a run, and 8 % of the windows of 100 000
-/// packets.
+/// run.
 const OUTAGE_RUN: u32 = 250;
 const OUTAGE_BURSTS: u32 = 20;
 
-/// Number of such runs in a window from which they recur, like the stalls of a host with a CPU
-/// quota. A path that fails several times within one window is rarer than such a host.
-const RECURRING_RUNS: u32 = 3;
+/// Length of a run, in packets, from which a single run may be an outage that is seen once.
+///
+/// A shorter run is far more likely a stall. Of the host's windows of 20 000 packets in the open
+/// signatures, 12 of 460 have a single run of more than [`OUTAGE_RUN`] packets and at most this
+/// length. We assume that at most one of 1000 windows with losses of the network has an outage. So
+/// the odds are 26 to 1 for the host, and a verdict needs 19 to 1. Only 8 of 460 windows have a
+/// longer single run, so the odds are 17 to 1 at most. Several outages in one window are rarer
+/// still, but stalls recur: two or more long runs are not doubted.
+const LONE_RUN: u32 = 1000;
 
 /// Assumed burst, in packets, of a sender that does not report its burst.
 const BURST_PRESUMED: u32 = 16;
@@ -109,15 +113,12 @@ impl Classifier {
         known: KnownEvidence,
     ) -> SplitProbabilities {
         let pattern = known_pattern(gaps(), metrics, known);
-        // A stall and an outage have the same pattern, and both may begin while there is a queue.
-        // If the delay is not known, this check would make a twentieth of the host's windows
-        // inconclusive, so the check is left out.
-        let is_outage = pattern == Some(LossPattern::Outage) && known.delay_s.is_some();
-        if is_outage || metrics.lost == metrics.packets {
+        if metrics.lost == metrics.packets {
             return SplitProbabilities::alike(0.5, pattern);
         }
         let most = if may_name_host(metrics, known) { 1.0 } else { UNDECIDED_MAX };
-        let whole = SplitProbabilities::alike(self.pattern.p_host(metrics, known).min(most), pattern);
+        let whole =
+            SplitProbabilities::alike(self.pattern.p_host_by_parts(metrics, known).min(most), pattern);
         self.split(gaps, metrics, known).unwrap_or(whole)
     }
 
@@ -197,21 +198,25 @@ impl Classifier {
             return None;
         }
         let [short, long] = lengths::split_sums(gaps(), from).map(|part| part.metrics(metrics.packets));
-        let p_host = |part: &Metrics| self.pattern.p_host(part, known.without_queue());
+        // Both the model with the burst and the model without it must agree, so that a known burst
+        // never makes a window hybrid.
+        let p_host = |part: &Metrics, known| self.pattern.p_host(part, known);
+        let by_burst = known.without_queue();
+        let is_clearly = |long: &Metrics, short: &Metrics, known| {
+            p_host(long, known) >= SPLIT_PROBABILITY && p_host(short, known) <= 1.0 - SPLIT_PROBABILITY
+        };
         let is_clear = long.weighted_run > STALL_BURST
             && known.burst.is_none_or(|burst| long.longest_run > burst)
-            && p_host(&long) >= SPLIT_PROBABILITY
-            && p_host(&short) <= 1.0 - SPLIT_PROBABILITY
-            && self.pattern.p_host(&long, known) >= PART_MIN;
-        let is_outage = known.delay_s.is_some()
-            && is_like_an_outage(gaps().filter(|gap| gap.lost >= from), &long, known.burst);
-        let p_long = if is_outage { 0.5 } else { p_host(&long) };
+            && [by_burst, KnownEvidence::default()].into_iter().all(|known| is_clearly(&long, &short, known))
+            && p_host(&long, known) >= PART_MIN;
+        let is_outage = may_be_lone_outage(&long, known.burst);
+        let p_long = if is_outage { UNDECIDED_MAX } else { p_host(&long, by_burst) };
         let pattern = is_outage.then_some(LossPattern::Outage);
         is_clear.then_some(SplitProbabilities {
             from,
             long_lost,
             long: p_long,
-            short: p_host(&short),
+            short: p_host(&short, by_burst),
             pattern,
         })
     }
@@ -235,33 +240,47 @@ pub(crate) fn known_pattern(
     }
 }
 
-/// Whether these losses resemble an outage, in which the path delivers no packets for a while.
+/// Whether these losses resemble outages, in which the path delivers no packets for a while.
 pub(crate) fn is_like_an_outage(
     gaps: impl Iterator<Item = LossRun>,
     metrics: &Metrics,
     burst: Option<u32>,
 ) -> bool {
-    let run = OUTAGE_RUN.max(burst.unwrap_or(BURST_PRESUMED).saturating_mul(OUTAGE_BURSTS));
+    let run = OUTAGE_RUN.max(outage_bursts(burst));
     if metrics.longest_run <= run {
         return false;
     }
-    let long = gaps.map(|gap| gap.lost).filter(|lost| *lost > run);
-    let (runs, lost) = long.fold((0, 0), |(runs, lost), each| (runs + 1, lost + each));
-    runs < RECURRING_RUNS && f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+    let lost: u32 = gaps.map(|gap| gap.lost).filter(|lost| *lost > run).sum();
+    f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+}
+
+/// Whether nearly all of these losses are one run that is as likely an outage as a stall.
+///
+/// The loss rate must be above the rates for which accuracy was measured: a host's run of 1700
+/// packets is common in a window of 100 000.
+fn may_be_lone_outage(metrics: &Metrics, burst: Option<u32>) -> bool {
+    metrics.longest_run > LONE_RUN.max(outage_bursts(burst))
+        && f64::from(metrics.longest_run) >= OUTAGE_SHARE * f64::from(metrics.lost)
+        && loss_rate(metrics) > LOSS_RATE_MAX
+}
+
+/// Length of [`OUTAGE_BURSTS`] bursts, in packets.
+fn outage_bursts(burst: Option<u32>) -> u32 {
+    burst.unwrap_or(BURST_PRESUMED).saturating_mul(OUTAGE_BURSTS)
 }
 
 /// Whether the pattern alone can name the host, without the host's drop counter.
 ///
-/// The pattern cannot name the host in three cases. First, no run is longer than the sender's
-/// burst, and a queue is not excluded: any full buffer may drop one burst. Second, the delay is
+/// The pattern cannot name the host in four cases. First, no run is longer than the sender's burst,
+/// and a queue is not excluded: any full buffer may drop one burst. Second, the delay is
 /// [`CLEAR_DELAY_S`] or more. Third, the delay is not known, and the loss rate is below
-/// [`LOSS_RATE_MIN`].
+/// [`LOSS_RATE_MIN`]. Fourth, the losses are one long run, which may be an outage.
 fn may_name_host(metrics: &Metrics, known: KnownEvidence) -> bool {
     let may_be_full = known.delay_s.is_none() || known.has_queue();
     let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_run <= burst);
     let is_delayed = known.delay_s.is_some_and(|delay| delay >= CLEAR_DELAY_S);
     let is_rare = known.delay_s.is_none() && loss_rate(metrics) < LOSS_RATE_MIN;
-    !(is_burst || is_delayed || is_rare)
+    !(is_burst || is_delayed || is_rare || may_be_lone_outage(metrics, known.burst))
 }
 
 /// Cause of losses, by the probability that the host caused them.

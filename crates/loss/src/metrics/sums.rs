@@ -6,6 +6,14 @@ use crate::{LossRun, Metrics, Signature};
 /// runs.
 pub(crate) const LENGTHS: u32 = u64::BITS;
 
+/// Number of packets from which two runs of losses are not close to each other.
+///
+/// A full queue sends one packet, accepts one, and drops the rest of a burst: its runs are close. A
+/// host that reads again empties the socket's buffer first: the next run begins after a buffer's
+/// worth of packets. In the open signatures at loss rates up to 0.05, 2 of 207 windows of the host
+/// have a shorter spacing. [`BYTES`] counts every spacing within a byte, so the limit is above 6.
+pub(crate) const CLOSE_SPACING: u32 = 8;
+
 /// Exact integer sums over runs, with squares of at most (2^24)².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunSums {
@@ -18,6 +26,8 @@ pub(crate) struct RunSums {
     /// Number of packets received between gaps.
     spacing: u64,
     spacing_squares: u64,
+    /// Number of spacings between gaps of fewer than [`CLOSE_SPACING`] packets.
+    close: u32,
     /// One bit for each length of a run of losses, from 1.
     lengths: u64,
 }
@@ -43,6 +53,7 @@ impl RunSums {
         if self.gaps > 0 {
             self.spacing += u64::from(gap.received);
             self.spacing_squares += u64::from(gap.received).pow(2);
+            self.close += u32::from(gap.received < CLOSE_SPACING);
         }
         self.lost += gap.lost;
         self.gaps += 1;
@@ -59,6 +70,7 @@ impl RunSums {
             lost: self.lost,
             gaps: self.gaps,
             longest_run: self.longest,
+            close_spacings: self.close,
             lengths: self.lengths,
             ..Metrics::default()
         };
@@ -94,6 +106,8 @@ struct RunScanner {
     longest: u64,
     lost_squares: u64,
     received_squares: u64,
+    /// Number of runs of fewer than [`CLOSE_SPACING`] received packets.
+    close: u64,
     lengths: u64,
 }
 
@@ -115,7 +129,8 @@ impl RunScanner {
             }
         }
         let lane = |at: u32| inside >> at & 0xffff;
-        self.gaps += lane(GAPS);
+        self.gaps += lane(GAPS) & 0xff;
+        self.close += lane(GAPS) >> CLOSE;
         self.single += lane(SINGLE);
         self.lost_squares += lane(LOST_SQUARES);
         self.received_squares += lane(RECEIVED_SQUARES);
@@ -141,6 +156,7 @@ impl RunScanner {
         self.longest = self.longest.max(self.length & all);
         self.lost_squares += square & all;
         self.received_squares += square & !all;
+        self.close += u64::from(self.length < u64::from(CLOSE_SPACING)) & !all;
         self.lengths |= lost << (self.length.clamp(1, u64::from(LENGTHS)) - 1);
     }
 
@@ -164,6 +180,7 @@ impl RunScanner {
             squares: self.lost_squares,
             spacing: received - before - after,
             spacing_squares: self.received_squares - before * before,
+            close: (self.close - u64::from(before < u64::from(CLOSE_SPACING))) as u32,
             lengths: self.lengths,
         }
     }
@@ -179,13 +196,15 @@ struct ByteEffect {
     tail: u8,
     /// One bit for each length of the runs of losses between head and tail.
     lengths: u8,
-    /// Sums over the runs between head and tail, in lanes of 16 bits. The sums of the eight bytes
-    /// of a block cannot overflow a lane.
+    /// Sums over the runs between head and tail, in lanes of 16 bits, or 8 bits for the two counts.
+    /// The sums of the eight bytes of a block cannot overflow a lane.
     inside: u64,
 }
 
 /// Bit offsets of the lanes of [`ByteEffect::inside`].
 const GAPS: u32 = 0;
+/// Number of runs of received packets.
+const CLOSE: u32 = 8;
 const SINGLE: u32 = 16;
 const LOST_SQUARES: u32 = 32;
 const RECEIVED_SQUARES: u32 = 48;
@@ -218,6 +237,7 @@ const fn bytes(before: u8) -> [ByteEffect; 256] {
                 byte.inside += ((length * length) as u64) << LOST_SQUARES;
                 byte.lengths |= 1 << (length - 1);
             } else {
+                byte.inside += 1 << CLOSE;
                 byte.inside += ((length * length) as u64) << RECEIVED_SQUARES;
             }
             at += length;
@@ -253,6 +273,17 @@ mod tests {
                 prop_assert_eq!(RunSums::of(&signature), gap_by_gap(&signature));
             }
         }
+    }
+
+    #[test]
+    fn spacings_below_the_limit_are_close_and_the_ends_of_the_window_are_no_spacings() {
+        let of = |runs: &[u32]| {
+            let signature = Signature::from_runs(1000, runs.iter().copied()).unwrap();
+            RunSums::of(&signature).metrics(1000).close_spacings
+        };
+        let limit = CLOSE_SPACING;
+        assert_eq!(of(&[0, 1, limit - 1, 1, limit, 1, 1, 1, 500, 1]), 2);
+        assert_eq!((of(&[3, 1]), of(&[3, 5, limit, 9, 969, 2, 2, 2])), (0, 1));
     }
 
     #[test]
