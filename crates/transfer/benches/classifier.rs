@@ -35,7 +35,7 @@ use rangemap::RangeSet;
 /// Bytes of a datagram, which are 1500 with the headers of IPv4 and UDP.
 const DATAGRAM: usize = 1472;
 const PACKET_BYTES: u32 = 1500;
-/// 1 Gbit/s.
+/// Rate of the sender: 1 Gbit/s, headers included.
 const RATE_BYTES_S: f64 = 125e6;
 const PACKETS_IN_S: usize = 83_333;
 const ONE_WAY: Duration = Duration::from_millis(10);
