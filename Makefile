@@ -36,6 +36,7 @@ bench:
 	cargo bench -p barograph-station --bench best
 	cargo bench -p barograph-timeout --features tower --bench cost
 	cargo bench -p barograph-loss --bench cost
+	cargo bench -p barograph-transfer --features io,testkit --bench classifier
 	cargo bench -p barograph-transfer --features testkit --bench receiver
 	cargo bench -p barograph-transfer --features testkit --bench sender
 	cargo bench -p barograph-transfer --features files,testkit --bench files

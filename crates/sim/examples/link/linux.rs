@@ -43,7 +43,8 @@ struct Flags {
     /// Use a veth pair, which emulates only the rate
     #[arg(long, conflicts_with_all = ["delay", "jitter", "replay", "loss", "reorder", "queue_bdp"])]
     veth: bool,
-    /// Shell command for host B; host A's command starts when a program in host B listens on TCP
+    /// Shell command for host B; host A's command starts when a program in host B listens on TCP or
+    /// has a UDP socket
     #[arg(long)]
     peer: Option<String>,
     /// Command for host A
@@ -105,21 +106,23 @@ fn link(flags: &Flags) -> Result<Link, Box<dyn error::Error>> {
     Ok(Link::symmetric_with(spec, options))
 }
 
-/// Waits at most ten seconds until a TCP socket listens in the host, without connecting to it.
+/// Waits at most ten seconds until the host has a TCP socket that listens or a UDP socket, without
+/// connecting to it.
 fn wait_for_listener(host: &Host) -> Result<(), Box<dyn error::Error>> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {
-        let tables = ["tcp", "tcp6"].map(|table| format!("/proc/thread-self/net/{table}"));
+        let tables = ["tcp", "tcp6", "udp", "udp6"].map(|table| format!("/proc/thread-self/net/{table}"));
         let sockets = host.run(|| tables.map(|table| fs::read_to_string(table).unwrap_or_default()))?;
-        // The fourth column is the state; 0A is TCP_LISTEN.
+        // The fourth column is the state; 0A is TCP_LISTEN, and 07 is that of UDP sockets without a
+        // peer.
         if sockets
             .iter()
             .flat_map(|table| table.lines())
-            .any(|row| row.split_whitespace().nth(3) == Some("0A"))
+            .any(|row| matches!(row.split_whitespace().nth(3), Some("0A" | "07")))
         {
             return Ok(());
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Err("the peer did not listen on TCP within 10 s".into())
+    Err("the peer did not listen within 10 s".into())
 }
