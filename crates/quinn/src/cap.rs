@@ -10,8 +10,8 @@ use barograph_transfer::controller::{Controller, DrainLimiter, FeedbackSample};
 
 /// Limits the window to what the receiver's host reads in a round trip ([`DrainLimiter`]).
 ///
-/// The drain rate is the rate of acknowledgements while the host lost packets. The receiver does not
-/// claim it.
+/// The drain rate is the rate of acknowledgements while the host lost packets. The receiver does
+/// not claim it.
 pub(crate) struct DrainCap {
     start: Instant,
     /// A mutex only because the limiter is not `Sync`.

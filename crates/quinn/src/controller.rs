@@ -44,8 +44,8 @@ impl HostLossConfig {
     /// Size of the receiver's socket buffer in bytes; by default 212 992, which is Linux's default.
     ///
     /// A claim of host losses is not believed while round trips are longer than this buffer
-    /// explains. With too small a value, true claims are refused; with too large a value, a receiver
-    /// that lies can hide losses of a longer queue.
+    /// explains. With too small a value, true claims are refused; with too large a value, a
+    /// receiver that lies can hide losses of a longer queue.
     pub fn receive_buffer_bytes(&mut self, bytes: u64) -> &mut Self {
         self.receive_buffer_bytes = bytes;
         self
@@ -296,8 +296,8 @@ impl Chargeable for Inner {
 /// Linux's default size of a receive buffer (`net.core.rmem_default`).
 const RECEIVE_BUFFER_BYTES: u64 = 212_992;
 
-/// Minimum time that a loss waits for a report: twice the period of a CPU quota (Linux's `cpu.max`).
-/// The receiver may use up its quota between the acknowledgement and the report.
+/// Minimum time that a loss waits for a report: twice the period of a CPU quota (Linux's
+/// `cpu.max`). The receiver may use up its quota between the acknowledgement and the report.
 const WAIT_MIN: Duration = Duration::from_millis(200);
 
 /// What the ends' clocks and timers may differ within one round trip.

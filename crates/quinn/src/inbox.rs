@@ -24,7 +24,7 @@ pub struct LossCounts {
     pub is_reported: bool,
     /// Bytes that the receiving host lost. The controller's reaction to them was undone.
     pub host_bytes: u64,
-    /// Bytes of all other losses whose time is over.
+    /// Bytes of all other losses that no longer wait for a report.
     pub network_bytes: u64,
     /// Bytes that the receiver claimed while a queue stood on the path, so that the claim was not
     /// believed.

@@ -38,7 +38,7 @@ pub(crate) struct Settled {
 }
 
 /// Two copies of a controller: one was charged with every loss at once, the other only with the
-/// losses whose time is over. Both see all other events. If the host lost the packets, the copy
+/// losses that no longer wait. Both see all other events. If the host lost the packets, the copy
 /// without their losses continues.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger<C> {
@@ -182,8 +182,8 @@ fn use_claims(claims: &mut VecDeque<Claim>, loss: &Loss) -> bool {
     true
 }
 
-/// Maximum number of pending losses. Losses within a thirty-second of the wait are one, so the limit
-/// is reached only if the clock of the caller jumps.
+/// Maximum number of pending losses. Losses within a thirty-second of the wait are one, so the
+/// limit is reached only if the wait became shorter.
 const LOSSES_MAX: usize = 64;
 
 /// Maximum number of claims that are kept. A receiver reports at most every 2 ms, so 256 claims are

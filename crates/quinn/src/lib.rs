@@ -14,12 +14,14 @@
 //! use quinn::congestion::CubicConfig;
 //! use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig};
 //!
-//! # async fn example(config: ServerConfig, mut client: ClientConfig) -> Result<(), Box<dyn std::error::Error>> {
+//! # type Done = Result<(), Box<dyn std::error::Error>>;
+//! # async fn example(config: ServerConfig, mut client: ClientConfig) -> Done {
 //! // The receiver of data.
 //! let runtime = DropCountingRuntime::new(Arc::new(TokioRuntime));
 //! let drops = runtime.drops();
 //! let socket = std::net::UdpSocket::bind("[::]:4433")?;
-//! let server = Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(runtime))?;
+//! let runtime = Arc::new(runtime);
+//! let server = Endpoint::new(EndpointConfig::default(), Some(config), socket, runtime)?;
 //! let connection = server.accept().await.ok_or("the endpoint is closed")?.await?;
 //! tokio::spawn(LossReports::new(connection.clone(), Some(drops)).serve());
 //!
@@ -37,7 +39,7 @@
 //!
 //! # The three types that matter
 //!
-//! - [`DropCountingRuntime`]: a runtime whose sockets follow the kernel's drop counter.
+//! - [`DropCountingRuntime`]: a runtime that follows the drop counter of its sockets.
 //! - [`LossReports`]: offers and sends the reports, and passes them to the controller.
 //! - [`HostLossConfig`]: a factory of congestion controllers, around any other factory.
 //!

@@ -30,9 +30,9 @@ impl RecentMinimum {
     }
 }
 
-/// Whether a queue stands on the path although the receiver's buffer may be full: for two periods no
-/// round trip was as short as the least one, `BASE` and the time in which the receiver reads a full
-/// buffer together.
+/// Whether a queue stands on the path although the receiver's buffer may be full: for two periods
+/// no round trip was as short as the least one, `BASE` and the time in which the receiver reads a
+/// full buffer together.
 ///
 /// A receiver that pauses delays acknowledgements, too, but not all of them for that long.
 /// `delivered_bytes_s` is the rate at which the receiver acknowledges.

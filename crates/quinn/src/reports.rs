@@ -25,7 +25,8 @@ pub struct LossReports {
 }
 
 impl LossReports {
-    /// For a connection whose socket is that of `drops`; `None` if this end only sends data.
+    /// The reports of a connection. `drops` are those of its socket; `None` if this end only sends
+    /// data.
     pub fn new(connection: Connection, drops: Option<SocketDrops>) -> Self {
         let drops = drops.filter(SocketDrops::has_counter);
         Self { connection, drops, reporter: Mutex::new(None) }
@@ -118,8 +119,8 @@ impl LossReports {
     }
 }
 
-/// Number of offers before the peer counts as one without the extension. One suffices if no datagram
-/// is lost.
+/// Number of offers before the peer counts as one without the extension. One suffices if no
+/// datagram is lost.
 const OFFERS_MAX: u32 = 5;
 
 /// Minimum wait for an answer. A receiver without processor time may answer after a tenth of a

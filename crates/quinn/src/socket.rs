@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::drops::{DropMeter, Reporter};
 use crate::wire::Report;
 
-/// A runtime whose sockets count what the kernel dropped. Everything else is done by another
+/// A runtime that counts what the kernel dropped at its sockets. Everything else is done by another
 /// runtime.
 ///
 /// Only Linux tells the number of drops (`SO_MEMINFO`). On other systems the runtime works, and
@@ -34,8 +34,9 @@ use crate::wire::Report;
 /// let runtime = DropCountingRuntime::new(Arc::new(TokioRuntime));
 /// let drops = runtime.drops();
 /// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
-/// let endpoint = quinn::Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(runtime))?;
-/// // For each connection: tokio::spawn(LossReports::new(connection, Some(drops.clone())).serve());
+/// let runtime = Arc::new(runtime);
+/// let endpoint = quinn::Endpoint::new(EndpointConfig::default(), None, socket, runtime)?;
+/// // For each connection: LossReports::new(connection, Some(drops.clone())).serve()
 /// # Ok(())
 /// # }
 /// ```
@@ -57,7 +58,7 @@ impl DropCountingRuntime {
         Self { inner, drops: SocketDrops(Arc::new(shared)) }
     }
 
-    /// Drops of the endpoint's socket. An endpoint has one socket; use one runtime for each endpoint.
+    /// Drops of the endpoint's socket. Use one runtime for each endpoint.
     pub fn drops(&self) -> SocketDrops {
         self.drops.clone()
     }
@@ -96,8 +97,8 @@ struct Shared {
 }
 
 impl SocketDrops {
-    /// Estimated number of bytes that the socket dropped so far; `None` if the system does not count
-    /// drops. The kernel counts buffers; their mean length gives the bytes.
+    /// Estimated number of bytes that the socket dropped so far; `None` if the system does not
+    /// count drops. The kernel counts buffers; their mean length gives the bytes.
     pub fn dropped_bytes(&self) -> Option<u64> {
         self.has_counter().then(|| self.with(|meter| meter.dropped_bytes()))
     }

@@ -20,8 +20,8 @@ enum Receiver {
     Stock,
 }
 
-/// A connection from a sender with the extension to a receiver whose socket buffer is as small as
-/// the system allows.
+/// A connection from a sender with the extension to a receiver. The receiver's socket buffer is
+/// small.
 struct Pair {
     sender: Connection,
     receiver: Connection,
@@ -116,7 +116,7 @@ fn loopback() -> SocketAddr {
 
 /// Linux doubles this size; some full packets fit.
 const BUFFER_BYTES: usize = 4096;
-/// Hundreds of packets.
+/// Number of bytes to send: hundreds of packets.
 const OBJECT_BYTES: usize = 400_000;
 /// Limit of each wait, far longer than any takes.
 const PATIENCE: Duration = Duration::from_secs(60);
