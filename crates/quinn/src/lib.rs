@@ -12,7 +12,8 @@
 //!
 //! use barograph_quinn::{DropCountingRuntime, HostLossConfig, LossReports};
 //! use quinn::congestion::CubicConfig;
-//! use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig};
+//! use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig};
+//! use quinn::{TokioRuntime, TransportConfig};
 //!
 //! # type Done = Result<(), Box<dyn std::error::Error>>;
 //! # async fn example(config: ServerConfig, mut client: ClientConfig) -> Done {
