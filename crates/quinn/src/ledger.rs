@@ -296,6 +296,28 @@ mod tests {
     }
 
     proptest! {
+        /// Other traffic sees no difference as long as no drops are reported.
+        #[test]
+        fn without_claims_the_controller_does_what_it_does_alone(
+            events in prop::collection::vec((any::<bool>(), 0..20_u32, 1..100_000_u64), 0..300),
+        ) {
+            let mut now = start();
+            let mut alone = Halving(1 << 40);
+            let mut ledger = Ledger::new(alone.clone());
+            for (is_loss, after_ms, bytes) in events {
+                now += after_ms * MS;
+                if is_loss {
+                    alone.charge(&loss(now, bytes));
+                    ledger.add_loss(loss(now, bytes), WAIT);
+                } else {
+                    alone.0 += bytes;
+                    ledger.each(|controller| controller.0 += bytes);
+                }
+                ledger.settle(now, WAIT);
+                prop_assert_eq!(ledger.controller(), &alone);
+            }
+        }
+
         /// Whatever is claimed, the host's bytes are bounded by what was claimed and what was lost,
         /// every lost byte is settled once, and the lists are bounded.
         #[test]
