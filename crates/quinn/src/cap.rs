@@ -42,7 +42,7 @@ impl DrainCap {
         self.window_bytes
     }
 
-    /// Rate of acknowledgements (bytes a second); 0 before the first tenth of a second.
+    /// Rate of acknowledgements (bytes a second); 0 before the first one.
     pub(crate) fn delivered_bytes_s(&self) -> f64 {
         self.delivered.bytes_s()
     }
@@ -123,6 +123,10 @@ impl DeliveryMeter {
         if passed >= INTERVAL_MIN.max(smoothed) {
             self.rates = [self.bytes as f64 / passed.as_secs_f64(), self.rates[0]];
             (self.since, self.bytes) = (now, 0);
+        } else if self.rates[1] == 0.0 {
+            // The first interval is not over: take what came so far as that of a round trip.
+            let passed_s = passed.max(smoothed).as_secs_f64().max(ROUND_TRIP_MIN_S);
+            self.rates[0] = self.bytes as f64 / passed_s;
         }
     }
 

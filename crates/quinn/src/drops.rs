@@ -10,8 +10,8 @@ use crate::wire::{AGE_MAX, RISES_MAX, Report, ReportedRise};
 pub(crate) struct DropMeter {
     /// The last read of the counter.
     last: Option<(Instant, u32)>,
-    /// Mean length of the buffers that were read (bytes).
-    mean_bytes: f64,
+    /// Length of the largest buffer that was read of late (bytes).
+    largest_bytes: f64,
     /// Estimated number of dropped bytes so far.
     dropped_bytes: u64,
     rises: VecDeque<Rise>,
@@ -34,19 +34,18 @@ impl DropMeter {
     /// Records a read of the counter at `now`, just after `buffers` were read from the socket, each
     /// with its length in bytes. Returns whether the counter rose.
     ///
-    /// The counter counts buffers and wraps. With GRO, a buffer has up to 64 datagrams. The mean
-    /// length of the buffers that were read gives the number of dropped bytes.
+    /// The counter counts buffers and wraps. With GRO, a buffer has up to 64 datagrams. A full socket
+    /// drops large buffers rather than small ones, so each counts as the largest that was read.
     pub(crate) fn on_read(&mut self, now: Instant, drops: u32, buffers: impl Iterator<Item = usize>) -> bool {
         for length in buffers {
-            let weight = if self.mean_bytes == 0.0 { 1.0 } else { NEWEST };
-            self.mean_bytes += weight * (length as f64 - self.mean_bytes);
+            self.largest_bytes = (length as f64).max(KEPT_SHARE * self.largest_bytes);
         }
         let Some((from, before)) = self.last.replace((now, drops)) else { return false };
         let count = drops.wrapping_sub(before);
         if count == 0 || count > u32::MAX / 2 {
             return false;
         }
-        let bytes = (f64::from(count) * self.mean_bytes.max(1.0)) as u64;
+        let bytes = (f64::from(count) * self.largest_bytes.max(1.0)) as u64;
         self.dropped_bytes += bytes;
         if self.rises.len() == KEPT_MAX {
             self.rises.pop_front();
@@ -110,9 +109,9 @@ impl Reporter {
     }
 }
 
-/// Weight of the newest buffer in the mean length. The mean covers about as many buffers as a
-/// receive buffer of Linux's default size holds full datagrams.
-const NEWEST: f64 = 1.0 / 64.0;
+/// Share of the largest length that is kept with each smaller buffer: it is halved after about as
+/// many buffers as a receive buffer of Linux's default size holds full datagrams.
+const KEPT_SHARE: f64 = 1.0 - 1.0 / 128.0;
 
 /// Number of rises that are kept for a connection that reports late. If more came, the last report
 /// of the connection is as old as many time slices, and one rise from then on suffices.

@@ -162,8 +162,8 @@ impl<C: Chargeable> Pending<C> {
 /// Whether claims of the loss's time cover half of its bytes. If so, these bytes of the claims are
 /// used up.
 ///
-/// The receiver estimates bytes from the mean length of its buffers, so an exact comparison would
-/// refuse many true claims.
+/// The receiver estimates bytes from the length of its buffers, so an exact comparison would refuse
+/// many true claims.
 fn use_claims(claims: &mut VecDeque<Claim>, loss: &Loss) -> bool {
     let covers = |claim: &Claim| claim.sent[0] <= loss.sent[1] && loss.sent[0] <= claim.sent[1];
     let half = loss.bytes.div_ceil(2);

@@ -98,7 +98,7 @@ struct Shared {
 
 impl SocketDrops {
     /// Estimated number of bytes that the socket dropped so far; `None` if the system does not
-    /// count drops. The kernel counts buffers; their mean length gives the bytes.
+    /// count drops. The kernel counts buffers; each counts as the largest of late.
     pub fn dropped_bytes(&self) -> Option<u64> {
         self.has_counter().then(|| self.with(|meter| meter.dropped_bytes()))
     }

@@ -114,9 +114,9 @@ fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-/// Linux doubles this size; some full packets fit.
-const BUFFER_BYTES: usize = 4096;
-/// Number of bytes to send: hundreds of packets.
-const OBJECT_BYTES: usize = 400_000;
+/// Linux doubles this size; a batch of packets fits, and a window does not.
+const BUFFER_BYTES: usize = 16_384;
+/// Number of bytes to send: thousands of packets.
+const OBJECT_BYTES: usize = 4_000_000;
 /// Limit of each wait, far longer than any takes.
 const PATIENCE: Duration = Duration::from_secs(60);
