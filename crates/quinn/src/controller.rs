@@ -128,8 +128,12 @@ impl PathTimes {
 impl HostLossController {
     /// The inbox of a connection's controller; `None` if the controller is another one.
     pub(crate) fn inbox(connection: &Connection) -> Option<Arc<Inbox>> {
-        let controller = connection.congestion_state().into_any().downcast::<Self>().ok()?;
-        Some(Arc::clone(&controller.inbox))
+        Self::inbox_of(&*connection.congestion_state())
+    }
+
+    pub(crate) fn inbox_of(controller: &dyn Controller) -> Option<Arc<Inbox>> {
+        let copy = controller.clone_box().into_any().downcast::<Self>().ok()?;
+        Some(copy.inbox)
     }
 
     fn wait(&self) -> Duration {
@@ -172,9 +176,11 @@ impl HostLossController {
         }
     }
 
-    /// A controller must not raise a window that is not used.
+    /// A controller must not raise a window that is far from used. Some room is left for trials of
+    /// higher rates.
     fn is_limited(&self, app_limited: bool) -> bool {
-        app_limited || self.cap.window_bytes().is_some()
+        let window = self.ledger.controller().0.window();
+        app_limited || self.cap.window_bytes().is_some_and(|cap| cap.saturating_mul(ROOM) < window)
     }
 }
 
@@ -295,6 +301,10 @@ impl Chargeable for Inner {
 
 /// Linux's default size of a receive buffer (`net.core.rmem_default`).
 const RECEIVE_BUFFER_BYTES: u64 = 212_992;
+
+/// Room of the controller's window above the cap: the limiter tries three times the rate, and the
+/// window may fall by 30 % for losses of the network.
+const ROOM: u64 = 4;
 
 /// Minimum time that a loss waits for a report: twice the period of a CPU quota (Linux's
 /// `cpu.max`). The receiver may use up its quota between the acknowledgement and the report.

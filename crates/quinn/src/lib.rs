@@ -74,6 +74,8 @@ pub use socket::{DropCountingRuntime, SocketDrops};
 mod readme {}
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests {
     use std::time::Instant;
 
