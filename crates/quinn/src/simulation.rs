@@ -242,9 +242,9 @@ impl Flow {
     fn next(&mut self, world: &World, start: Instant) -> Option<Instant> {
         let work = if self.socket.is_empty() { self.server.timeout() } else { Some(self.busy_until) };
         let work = work.map(|at| world.runs_from(start, at.max(self.busy_until)));
-        let arrivals = [self.sender.arriving.front(), self.server.arriving.front()];
-        let arrivals = arrivals.into_iter().flatten().map(|(at, _)| *at);
-        arrivals.chain(work).chain(self.sender.timeout()).min()
+        let first = |arriving: &Arrivals| arriving.front().map(|(at, _)| *at);
+        let arrivals = [first(&self.sender.arriving), first(&self.server.arriving)];
+        arrivals.into_iter().flatten().chain(work).chain(self.sender.timeout()).min()
     }
 
     /// The sending application and its part of the extension.
