@@ -44,11 +44,6 @@ impl DrainCap {
         self.window_bytes
     }
 
-    /// Rate of acknowledgements (bytes a second); 0 before the first one.
-    pub(crate) fn delivered_bytes_s(&self) -> f64 {
-        self.delivered.bytes_s()
-    }
-
     pub(crate) fn add_host_loss(&mut self, bytes: u64) {
         self.host_bytes = self.host_bytes.saturating_add(bytes);
     }
@@ -235,7 +230,7 @@ mod tests {
         let mut cap = DrainCap::new(start);
         mean_window(&mut cap, start, OWN, 100);
         assert_eq!(cap.window_bytes(), None);
-        let delivered = cap.delivered_bytes_s();
+        let delivered = cap.delivered.bytes_s();
         assert!((delivered / 125e6 - 1.0).abs() < 0.2, "{delivered}");
     }
 }

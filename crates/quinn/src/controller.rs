@@ -32,31 +32,18 @@ use crate::wire::{Report, ReportedRise};
 #[derive(Clone)]
 pub struct HostLossConfig {
     inner: Arc<dyn ControllerFactory + Send + Sync>,
-    receive_buffer_bytes: u64,
 }
 
 impl HostLossConfig {
     /// Wraps the controllers of `inner`.
     pub fn new(inner: Arc<dyn ControllerFactory + Send + Sync>) -> Self {
-        Self { inner, receive_buffer_bytes: RECEIVE_BUFFER_BYTES }
-    }
-
-    /// Size of the receiver's socket buffer in bytes; by default 212 992, which is Linux's default.
-    ///
-    /// A claim of host losses is not believed while round trips are longer than this buffer
-    /// explains. With too small a value, true claims are refused; with too large a value, a
-    /// receiver that lies can hide losses of a longer queue.
-    pub fn receive_buffer_bytes(&mut self, bytes: u64) -> &mut Self {
-        self.receive_buffer_bytes = bytes;
-        self
+        Self { inner }
     }
 }
 
 impl fmt::Debug for HostLossConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostLossConfig")
-            .field("receive_buffer_bytes", &self.receive_buffer_bytes)
-            .finish_non_exhaustive()
+        f.debug_struct("HostLossConfig").finish_non_exhaustive()
     }
 }
 
@@ -66,7 +53,6 @@ impl ControllerFactory for HostLossConfig {
         Box::new(HostLossController {
             ledger: Ledger::new(Inner(inner)),
             inbox: Arc::default(),
-            receive_buffer_bytes: self.receive_buffer_bytes,
             mtu: current_mtu,
             reported: 0,
             path: None,
@@ -87,7 +73,6 @@ pub struct HostLossController {
     ledger: Ledger<Inner>,
     /// Shared by all copies, so that the tasks of a connection reach the copy that quinn uses.
     inbox: Arc<Inbox>,
-    receive_buffer_bytes: u64,
     mtu: u16,
     /// Number of the last report.
     reported: u32,
@@ -150,8 +135,7 @@ impl HostLossController {
         let new = report.number.saturating_sub(self.reported) as usize;
         let Some(path) = self.path else { return };
         self.reported = self.reported.max(report.number);
-        let delivered = self.cap.delivered_bytes_s();
-        let is_refused = is_standing(self.recent.get(), path.min, delivered, self.receive_buffer_bytes);
+        let is_refused = is_standing(self.recent.get(), path.min);
         for rise in report.rises.iter().take(new) {
             if is_refused {
                 self.inbox.refused_bytes.fetch_add(u64::from(rise.bytes), Ordering::Relaxed);
@@ -298,9 +282,6 @@ impl Chargeable for Inner {
         self.0.on_congestion_event(loss.detected, loss.sent[1], loss.is_persistent, loss.bytes);
     }
 }
-
-/// Linux's default size of a receive buffer (`net.core.rmem_default`).
-const RECEIVE_BUFFER_BYTES: u64 = 212_992;
 
 /// Room of the controller's window above the cap: the limiter tries three times the rate, and the
 /// window may fall by 30 % for losses of the network.

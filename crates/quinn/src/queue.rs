@@ -30,24 +30,17 @@ impl RecentMinimum {
     }
 }
 
-/// Whether a queue stands on the path although the receiver's buffer may be full: for two periods
-/// no round trip was as short as the least one, `BASE` and the time in which the receiver reads a
-/// full buffer together.
+/// Whether a queue stands on the path or in the receiver's socket: of late, no round trip was nearly
+/// as short as the least one.
 ///
-/// A receiver that pauses delays acknowledgements, too, but not all of them for that long.
-/// `delivered_bytes_s` is the rate at which the receiver acknowledges.
-pub(crate) fn is_standing(
-    recent: Option<Duration>,
-    least: Duration,
-    delivered_bytes_s: f64,
-    buffer_bytes: u64,
-) -> bool {
-    let read_s = buffer_bytes as f64 / delivered_bytes_s.max(1.0);
-    recent.is_some_and(|recent| recent.saturating_sub(least + BASE).as_secs_f64() > read_s)
+/// A receiver that pauses delays acknowledgements, too, but not all of them for that long. A receiver
+/// that reads slowly without pauses is a bottleneck with a queue, and congestion control suits it.
+pub(crate) fn is_standing(recent: Option<Duration>, least: Duration) -> bool {
+    recent.is_some_and(|recent| recent > least + DELAY_MAX)
 }
 
 /// Delay from which on the loss classifier does not charge a window to the host by its pattern.
-const BASE: Duration = Duration::from_millis(4);
+const DELAY_MAX: Duration = Duration::from_millis(4);
 
 /// Minimum length of a period. A CPU quota (Linux's `cpu.max`) has a period of 100 ms, so even a
 /// receiver that runs for a short part of each has answered at once some times.
@@ -78,11 +71,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_of_the_receiver_is_no_queue_on_the_path() {
-        // 250 kB at 25 MB/s are 10 ms.
-        let stands = |recent_ms: u32| is_standing(Some(recent_ms * MS), 20 * MS, 25e6, 250_000);
-        assert!(!stands(20) && !stands(33));
-        assert!(stands(35));
-        assert!(!is_standing(None, 20 * MS, 25e6, 250_000));
+    fn a_delay_of_every_round_trip_is_a_queue() {
+        assert!(!is_standing(Some(24 * MS), 20 * MS));
+        assert!(is_standing(Some(25 * MS), 20 * MS));
+        assert!(!is_standing(None, 20 * MS));
     }
 }
