@@ -180,8 +180,9 @@ impl Controller for WindowRate {
 /// Minimum interval of a rate: the period of a CPU quota (Linux's `cpu.max`).
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Factor of the cap for each interval without a host loss. If the cap exceeds the drain rate by this
-/// share for as long as a full buffer and a report take, some per cent of the packets are wasted.
+/// Factor of the cap for each interval without a host loss. If the cap exceeds the drain rate by
+/// this share for as long as a full buffer and a report take, some per cent of the packets are
+/// wasted.
 const OPENING: f64 = 1.1;
 /// Limit of all these factors together: the controller's own window is the limit long before.
 const OPENING_MAX: f64 = 1e6;

@@ -34,8 +34,8 @@ impl DropMeter {
     /// Records a read of the counter at `now`, just after `buffers` were read from the socket, each
     /// with its length in bytes. Returns whether the counter rose.
     ///
-    /// The counter counts buffers and wraps. With GRO, a buffer has up to 64 datagrams. A full socket
-    /// drops large buffers rather than small ones, so each counts as the largest that was read.
+    /// The counter counts buffers and wraps. With GRO, a buffer has up to 64 datagrams. A full
+    /// socket drops large buffers rather than small ones, so each counts as the largest of late.
     pub(crate) fn on_read(&mut self, now: Instant, drops: u32, buffers: impl Iterator<Item = usize>) -> bool {
         for length in buffers {
             self.largest_bytes = (length as f64).max(KEPT_SHARE * self.largest_bytes);

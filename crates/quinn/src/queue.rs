@@ -30,11 +30,12 @@ impl RecentMinimum {
     }
 }
 
-/// Whether a queue stands on the path or in the receiver's socket: of late, no round trip was nearly
-/// as short as the least one.
+/// Whether a queue stands on the path or in the receiver's socket: of late, no round trip was
+/// nearly as short as the least one.
 ///
-/// A receiver that pauses delays acknowledgements, too, but not all of them for that long. A receiver
-/// that reads slowly without pauses is a bottleneck with a queue, and congestion control suits it.
+/// A receiver that pauses delays acknowledgements, too, but not all of them for that long. A
+/// receiver that reads slowly without pauses is a bottleneck with a queue, and congestion control
+/// suits it.
 pub(crate) fn is_standing(recent: Option<Duration>, least: Duration) -> bool {
     recent.is_some_and(|recent| recent > least + DELAY_MAX)
 }

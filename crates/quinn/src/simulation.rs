@@ -290,7 +290,7 @@ impl Flow {
         self.sender.arriving.extend(packets.into_iter().map(|packet| (at, packet)));
     }
 
-    /// The receiving application.
+    /// The receiving application reads all that came.
     fn read(&mut self) {
         let Some((_, connection)) = &mut self.server.connection else { return };
         while let Some(event) = connection.poll() {
@@ -401,7 +401,7 @@ const SEGMENTS: usize = 10;
 const HEADER_BYTES: usize = 28;
 const MTU: u16 = 1452;
 const WINDOW_BYTES: u32 = 25_000_000;
-const BLOCK: [u8; 65_536] = [7; 65_536];
+static BLOCK: [u8; 65_536] = [7; 65_536];
 const REPORT_INTERVAL: Duration = Duration::from_millis(2);
 /// Drops that a receiver claims at each read, although there were none.
 const LIE: u32 = 50;
