@@ -64,7 +64,7 @@ pub use proto::{LossClassification, LossesByEvidence, ProtocolViolation, Rtt, Se
 /// Congestion controllers: how fast a sender sends.
 pub mod controller {
     pub use crate::proto::controller::{
-        Controller, ControllerKind, Delivery, DetectedLossRun, FeedbackSample, UnknownKind,
+        Controller, ControllerKind, Delivery, DetectedLossRun, DrainLimiter, FeedbackSample, UnknownKind,
     };
 }
 

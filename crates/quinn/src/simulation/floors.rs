@@ -1,0 +1,158 @@
+//! What is promised, in virtual time.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn_proto::congestion::{Controller, ControllerFactory, CubicConfig};
+
+use super::{Outcome, Plan, Receiver, World, run};
+use crate::HostLossConfig;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn cubic(receiver: Receiver) -> Plan {
+    let stock = Arc::new(CubicConfig::default());
+    match receiver {
+        Receiver::Stock => Plan { factory: stock, receiver },
+        Receiver::Reports | Receiver::Lies => {
+            Plan { factory: Arc::new(HostLossConfig::new(stock)), receiver }
+        }
+    }
+}
+
+/// A path, and a host that runs for the first of each second number of milliseconds.
+fn world(mbit_s: f64, rtt_ms: u32, runs: [u32; 2]) -> World {
+    World {
+        mbit_s,
+        round_trip: rtt_ms * MS,
+        queue: 1.0,
+        runs: runs.map(|ms| ms * MS),
+        read_time: Duration::from_micros(8),
+    }
+}
+
+fn one(world: World, plan: Plan, seconds: u32) -> Outcome {
+    run(world, &[plan], seconds * 1000 * MS)[0]
+}
+
+/// What a sender delivers that ignores all losses: a window that fills the path and a pause.
+fn ignoring(world: World) -> Plan {
+    let bytes = world.mbit_s * 125e3 * (world.round_trip + 100 * MS).as_secs_f64();
+    Plan { factory: Arc::new(FixedWindow(bytes as u64)), receiver: Receiver::Stock }
+}
+
+#[test]
+fn a_pausing_receiver_gets_three_times_what_it_gets_of_stock() {
+    let world = world(200.0, 65, [30, 100]);
+    let [stock, ours] = [Receiver::Stock, Receiver::Reports].map(|receiver| one(world, cubic(receiver), 10));
+    println!("{stock:?} {ours:?}");
+    assert!(ours.mbit_s >= 3.0 * stock.mbit_s, "{ours:?} beside {stock:?}");
+}
+
+#[test]
+fn a_pausing_receiver_gets_nearly_what_ignoring_all_losses_delivers_with_fewer_losses() {
+    let world = world(200.0, 20, [30, 100]);
+    let [ours, most] = [cubic(Receiver::Reports), ignoring(world)].map(|plan| one(world, plan, 10));
+    println!("{ours:?} {most:?}");
+    assert!(ours.mbit_s >= 0.9 * most.mbit_s, "{ours:?} beside {most:?}");
+    assert!(ours.lost < 0.8 * most.lost, "{ours:?} beside {most:?}");
+}
+
+#[test]
+fn where_no_host_drops_a_shared_bottleneck_sees_no_difference() {
+    let shared = world(40.0, 20, [1, 1]);
+    let [stock, ours] = [Receiver::Stock, Receiver::Reports]
+        .map(|receiver| run(shared, &[cubic(receiver), cubic(Receiver::Stock)], 6000 * MS));
+    for (stock, ours) in stock.iter().zip(&ours) {
+        assert!((ours.mbit_s / stock.mbit_s - 1.0).abs() < 0.05, "{ours:?} beside {stock:?}");
+    }
+    assert!(ours[0].counts.is_some_and(|counts| counts.is_reported && counts.host_bytes == 0));
+}
+
+#[test]
+fn a_receiver_that_lies_leaves_a_share_to_others() {
+    let shared = world(40.0, 20, [1, 1]);
+    let found = run(shared, &[cubic(Receiver::Lies), cubic(Receiver::Stock)], 20_000 * MS);
+    println!("{found:?}");
+    assert!(found[1].mbit_s >= 0.5 * 0.5 * shared.mbit_s, "{found:?}");
+    assert!(found[0].counts.is_some_and(|counts| counts.refused_bytes > 0), "{found:?}");
+}
+
+/// The table of `lab/results/quinn.md`.
+#[test]
+#[ignore = "minutes"]
+fn table() {
+    println!(
+        "| path, host | stock | ours | ours ÷ stock | ignores losses | ours ÷ that | lost: stock, ours, ignores (%) |"
+    );
+    println!("|---|--:|--:|--:|--:|--:|--:|");
+    for (mbit_s, rtt_ms, runs) in [
+        (200.0, 20, [30, 100]),
+        (200.0, 20, [3, 40]),
+        (200.0, 65, [30, 100]),
+        (200.0, 65, [10, 100]),
+        (200.0, 65, [3, 40]),
+        (1000.0, 20, [30, 100]),
+        (1000.0, 65, [30, 100]),
+    ] {
+        let world = world(mbit_s, rtt_ms, runs);
+        let plans = [cubic(Receiver::Stock), cubic(Receiver::Reports), ignoring(world)];
+        let [stock, ours, most] = plans.map(|plan| one(world, plan, 10));
+        println!(
+            "| {mbit_s} Mbit/s, {rtt_ms} ms, {} of {} ms | {:.1} | {:.1} | {:.2} | {:.1} | {:.2} | {:.1}, {:.1}, {:.1} |",
+            runs[0],
+            runs[1],
+            stock.mbit_s,
+            ours.mbit_s,
+            ours.mbit_s / stock.mbit_s,
+            most.mbit_s,
+            ours.mbit_s / most.mbit_s,
+            100.0 * stock.lost,
+            100.0 * ours.lost,
+            100.0 * most.lost
+        );
+    }
+    for rtt_ms in [20, 65] {
+        let shared = world(40.0, rtt_ms, [1, 1]);
+        for receiver in [Receiver::Stock, Receiver::Reports, Receiver::Lies] {
+            let found = run(shared, &[cubic(receiver), cubic(Receiver::Stock)], 20_000 * MS);
+            println!(
+                "| 40 Mbit/s, {rtt_ms} ms, {receiver:?} | {:.1} | {:.1} |",
+                found[0].mbit_s, found[1].mbit_s
+            );
+        }
+    }
+}
+
+/// A window in bytes that nothing changes.
+#[derive(Clone)]
+struct FixedWindow(u64);
+
+impl ControllerFactory for FixedWindow {
+    fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
+        self.clone_box()
+    }
+}
+
+impl Controller for FixedWindow {
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
+
+    fn on_mtu_update(&mut self, _: u16) {}
+
+    fn window(&self) -> u64 {
+        self.0
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.0
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
