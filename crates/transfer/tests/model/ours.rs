@@ -194,6 +194,7 @@ impl Ours {
             drain_bytes_s: 0,
             accounted_packets: self.floor,
             packet_bytes: PACKET,
+            ..FeedbackSample::default()
         };
         self.controller.on_feedback(now, &seen);
         // Schedule the next burst at most one interval of the new rate from now.
