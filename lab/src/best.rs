@@ -172,7 +172,7 @@ impl Study<'_> {
     fn forecast_before(&self, link: &HostLink) -> anyhow::Result<f64> {
         for _ in 0..TESTS_BEFORE {
             match self.forecast_s(&link.name)? {
-                Some(forecast_s) if fall::is_near(forecast_s, expected_s(link)) => return Ok(forecast_s),
+                Some(forecast_s) if fall::is_near(forecast_s, expected_s(link)?) => return Ok(forecast_s),
                 // A host declines if its budget is used up, and its forecast stays.
                 _ if self.mesh.test(&link.name).is_err() => break,
                 _ => {}
@@ -197,7 +197,7 @@ impl Study<'_> {
             let after_s = fell.elapsed().as_secs_f64();
             let seen = ForecastAt { after_s, forecast_s: self.forecast_s(&link.name)? };
             forecasts.push(seen);
-            let mut is_near = seen.is_near(real_s.unwrap_or_else(|| expected_s(link)));
+            let mut is_near = seen.is_near(real_s.map_or_else(|| expected_s(link), Ok)?);
             if is_near && was_near {
                 break;
             }
@@ -236,10 +236,10 @@ impl Study<'_> {
 
 /// Time (s) of [`FALL_BYTES`] at the link's present rate, by the model of the project
 /// (docs/spec/transfer-time.md). It only tells when a transfer is worth its time.
-fn expected_s(link: &HostLink) -> f64 {
+fn expected_s(link: &HostLink) -> anyhow::Result<f64> {
     let (rate_bit_s, rtt_s) = (link.rate_bps(), link.shape.rtt.as_secs_f64());
     let time_s = TransferModel::TCP.time_s(FALL_BYTES, TransferPath { rate_bit_s, rtt_s }, 0.5);
-    time_s.unwrap_or(8.0 * FALL_BYTES as f64 / rate_bit_s)
+    time_s.context("a link has a rate and a delay")
 }
 
 /// Each size so many times, in random order (Fisher and Yates 1938; Durstenfeld 1964).

@@ -173,9 +173,9 @@ impl EarlyTests {
         pair.trains_lost = 0;
         let rest = Duration::from_secs_f64((TRAIN_BITS / (TRAIN_PART * rate)).min(REST_MAX_S));
         let change = pair.trains.push(rate);
-        let usual =
+        let next =
             if pair.trains.is_known() { pair.train_at } else { now.saturating_add(learning_period(period)) };
-        pair.train_at = usual.max(now.saturating_add(rest));
+        pair.train_at = next.max(now.saturating_add(rest));
         match change {
             TrainChange::None => {}
             TrainChange::Suspected => pair.train_at = now.saturating_add(CONFIRM_AFTER),
@@ -277,7 +277,8 @@ const EARNED_PART: f64 = 0.2;
 const TRAIN_PERIOD: Duration = Duration::from_secs(20);
 
 /// Time for each peer that answers trains: a station sends at most one train in 4 s on average,
-/// which is 118 kbit/s, whatever the number of peers.
+/// which is 118 kbit/s, whatever the number of peers. The first trains and those that confirm a
+/// change come sooner.
 const TRAIN_SHARE: Duration = Duration::from_secs(4);
 
 /// Bits of a train: 48 packets of 1228 bytes.
@@ -290,8 +291,8 @@ const TRAIN_PART: f64 = 0.01;
 /// Longest time (s) between two trains because of their part of the rate, as for lost trains.
 const REST_MAX_S: f64 = TRAIN_BACK_OFF_MAX.as_secs() as f64;
 
-/// The first trains to a peer come in this part of the usual period, so that a station notices a
-/// change soon after its start: after half a minute with up to five peers.
+/// The first trains to a peer come this many times as often as later ones, so that a station can
+/// notice a change soon after its start: from half a minute on with up to five peers.
 const LEARNING_PART: u32 = 4;
 
 /// Time from a train that shows a change to the train that confirms it. A queue of other traffic

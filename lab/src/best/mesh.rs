@@ -169,7 +169,7 @@ const BUDGET: &str = "budget.json";
 /// Length of a test of the warm-up: that of a station by default (`mesh.bulk_seconds`).
 pub(super) const TEST_S: f64 = 5.0;
 
-/// Hosts test each other at the same time, for at most two seconds each.
+/// Hosts test each other at the same time, for at most five seconds each.
 const TEST_WITHIN: Duration = Duration::from_secs(60);
 
 /// Several leases of a directory (10 s each).
