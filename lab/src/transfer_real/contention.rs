@@ -98,7 +98,7 @@ fn hog(cpu: usize) -> Task<()> {
 
 /// Rate of the other datagrams (bit/s) at a time since the start: on and off by turns.
 fn traffic_bps(since: Duration) -> f64 {
-    let is_on = since.as_millis() / TRAFFIC_TURN.as_millis() % 2 == 0;
+    let is_on = (since.as_millis() / TRAFFIC_TURN.as_millis()).is_multiple_of(2);
     if is_on { TRAFFIC_SHARE * MBIT_S as f64 * 1e6 } else { 0.0 }
 }
 
@@ -283,7 +283,10 @@ impl Cell {
     }
 }
 
-const SETTLED: [(&str, fn(&SettledLosses) -> u64); 7] = [
+/// Name and number of the losses that one kind of evidence settled.
+type Count = (&'static str, fn(&SettledLosses) -> u64);
+
+const SETTLED: [Count; 7] = [
     ("counter", |settled| settled.counter),
     ("marks", |settled| settled.marks),
     ("delay", |settled| settled.delay),

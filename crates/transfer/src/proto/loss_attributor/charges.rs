@@ -26,7 +26,6 @@ impl Charge {
         Self {
             index: self.index + u64::from(skipped),
             run: DetectedLossRun { at, packets, bytes, ..self.run },
-            ..*self
         }
     }
 }
