@@ -160,8 +160,8 @@ impl LossHistory {
     /// run no longer count, so what is after them moves by their number.
     ///
     /// Returns the highest rates of the dropped events; `None` if no event was dropped. Events that
-    /// the history no longer keeps do not come back. If there were any, the last entry stays: without
-    /// an entry, slow start would follow losses of the network.
+    /// the history no longer keeps do not come back. If there were any, the last entry stays:
+    /// without an entry, slow start would follow losses of the network.
     pub fn take_back(&mut self, at: u64, packets: u64) -> Option<RatesAtLoss> {
         let end = at.saturating_add(packets);
         let mut until = u64::MAX;
@@ -326,7 +326,8 @@ mod tests {
         for n in 1..=10 {
             history.lost(run(1000 * n, 5), ROUND_TRIP, 900.0);
         }
-        // The two oldest events are forgotten. The newest is taken back first, so no position moves.
+        // The two oldest events are forgotten. The newest is taken back first, so no position
+        // moves.
         for n in (3..=10).rev() {
             history.take_back(1000 * n, 5);
         }
