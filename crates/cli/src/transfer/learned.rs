@@ -91,6 +91,34 @@ mod tests {
         std::fs::write(directory.join("windows.txt"), text).unwrap();
     }
 
+    /// Writes windows of eight runs of each cause, ten windows a run. The host stalls for 5 to 9
+    /// packets, which the built-in model was not fitted on.
+    fn write_short_stalls(directory: &Path) {
+        let causes: [(&str, fn(u32) -> u32); 2] =
+            [("cpu", |noise| 5 + noise % 5), ("network", |noise| 1 + u32::from(noise % 6 == 0))];
+        let mut text = "# window 20000\n".to_owned();
+        for (cause, length) in causes {
+            for window in 0..80 {
+                // A fixed scramble of the number of the window and of the loss.
+                let noise = |at: u32| (window * 7919 + at * 104_729 + window * at * 31) % 1009;
+                let losses = (0..12).map(|at| format!("{},{}", 300 + noise(at), length(noise(at + 40))));
+                let losses = losses.collect::<Vec<_>>().join(",");
+                text += &format!("{losses}\tburst=4\tcause={cause}\trun={cause}{}\n", window / 10);
+            }
+        }
+        std::fs::write(directory.join("windows.txt"), text).unwrap();
+    }
+
+    #[test]
+    fn a_model_that_is_better_is_used() {
+        let root = tempfile::tempdir().unwrap();
+        write_short_stalls(root.path());
+        let mut said = String::new();
+        let learned = learn(root.path(), |text| said = text).unwrap();
+        assert_eq!(learned.name(), "model", "{said}");
+        assert!(said.starts_with("using the model learned from 160 windows"), "{said}");
+    }
+
     #[test]
     fn the_built_in_model_is_used_until_another_one_is_better() {
         let root = tempfile::tempdir().unwrap();

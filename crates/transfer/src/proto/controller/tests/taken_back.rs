@@ -41,11 +41,11 @@ impl Feed<'_> {
         let (mut taken_back, mut losses, mut host_lost_packets) = (Vec::new(), Vec::new(), 0);
         for (number, run) in runs.iter().enumerate().filter(|(_, run)| run.taken_back == Some(step)) {
             host_lost_packets += u64::from(run.packets);
-            let Some(place) = self.charged.iter().position(|(charged, _)| *charged == number) else {
+            let Some(position) = self.charged.iter().position(|(charged, _)| *charged == number) else {
                 continue;
             };
-            let (_, back) = self.charged.remove(place);
-            self.charged[place..].iter_mut().for_each(|(_, later)| later.at -= u64::from(back.packets));
+            let (_, back) = self.charged.remove(position);
+            self.charged[position..].iter_mut().for_each(|(_, later)| later.at -= u64::from(back.packets));
             self.accounted -= u64::from(back.packets);
             taken_back.push(back);
         }
