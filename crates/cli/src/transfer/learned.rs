@@ -15,14 +15,8 @@ use crate::problem::shown;
 /// the outcome.
 pub(super) fn learn(directory: &Path, report: impl FnOnce(String)) -> Result<LossClassification, String> {
     let name = shown(directory);
-    let files = WindowLog::FILE_NAMES.map(|file| directory.join(file));
-    // A file that was made but has no windows yet is no error.
-    let files = files.into_iter().filter(|path| path.metadata().is_ok_and(|metadata| metadata.len() > 0));
-    let mut windows = Vec::new();
-    for path in files {
-        windows.extend(read_windows(&path)?);
-    }
-    let windows = newest(windows);
+    let log = WindowLog::open(directory).map_err(|error| error.to_string())?;
+    let windows = newest(log.read(|| kept(directory)).map_err(|error| error.to_string())??);
     let own = match fit_own(&windows, &Classifier::shipped()) {
         Ok(own) => own,
         Err(error) => {
@@ -47,6 +41,18 @@ pub(super) fn learn(directory: &Path, report: impl FnOnce(String)) -> Result<Los
         ));
         Ok(LossClassification::Default)
     }
+}
+
+/// Reads all windows of the log in `directory`, the oldest first.
+fn kept(directory: &Path) -> Result<Vec<LabelledWindow>, String> {
+    let files = WindowLog::FILE_NAMES.map(|file| directory.join(file));
+    // A file that was made but has no windows yet is no error.
+    let files = files.into_iter().filter(|path| path.metadata().is_ok_and(|metadata| metadata.len() > 0));
+    let mut windows = Vec::new();
+    for path in files {
+        windows.extend(read_windows(&path)?);
+    }
+    Ok(windows)
 }
 
 /// Keeps the newest windows of each cause. The windows are in the order in which they were kept.
