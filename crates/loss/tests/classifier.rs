@@ -326,7 +326,7 @@ fn without_drop_count_or_signs_of_a_stall_the_verdict_is_not_host() {
     };
     // For a run that is at most as long as a burst of the sender, the pattern alone does not name
     // the host. For a run that is one packet longer, the pattern may name the host.
-    for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 16)] {
+    for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 8)] {
         for delay_s in [None, Some(300e-6)] {
             let known = evidence(|e| (e.burst, e.delay_s) = (Some(burst), delay_s));
             assert!(told(packets, &[1000, lost], &known).p_host <= 0.5, "{lost} {burst}");
@@ -336,6 +336,12 @@ fn without_drop_count_or_signs_of_a_stall_the_verdict_is_not_host() {
     assert!(
         told(20_000, &[1000, 32], &burst).p_host <= 0.5 && told(20_000, &[1000, 33], &burst).p_host > 0.5
     );
+    // A run shorter than a burst is the host's if the pattern alone says so, unless there was a
+    // queue.
+    let pattern = told(100_000, &[1000, 8], &Evidence::default());
+    let part = |delay_s| told(100_000, &[1000, 8], &evidence(|e| (e.burst, e.delay_s) = (Some(16), delay_s)));
+    assert_eq!((pattern.verdict, part(None).verdict), (Verdict::Host, Verdict::Host));
+    assert!(part(Some(300e-6)).p_host <= 0.5);
     // Loss rates below the measured range.
     for (packets, runs) in [(100_000, [1000, 2]), (1 << 24, [1000, 5]), (100_000, [1000, 7])] {
         let rare = told(packets, &runs, &Evidence::default());

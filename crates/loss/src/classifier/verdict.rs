@@ -116,7 +116,7 @@ impl Classifier {
         if metrics.lost == metrics.packets {
             return SplitProbabilities::alike(0.5, pattern);
         }
-        let most = if may_name_host(metrics, known) { 1.0 } else { UNDECIDED_MAX };
+        let most = if self.may_name_host(metrics, known) { 1.0 } else { UNDECIDED_MAX };
         let whole =
             SplitProbabilities::alike(self.pattern.p_host_by_parts(metrics, known).min(most), pattern);
         self.split(gaps, metrics, known).unwrap_or(whole)
@@ -174,6 +174,31 @@ impl Classifier {
         } else {
             !is_networks(claimed)
         }
+    }
+
+    /// Whether the pattern can name the host, without the host's drop counter.
+    ///
+    /// The pattern cannot name the host in four cases. First, no run is longer than the sender's
+    /// burst, and there was a queue, or the delay is not known: any full buffer may drop a burst or
+    /// its end. If the delay is not known, runs shorter than a burst that are the host's by their
+    /// pattern alone stay the host's, so that a known burst makes no window inconclusive. Second,
+    /// the delay is [`CLEAR_DELAY_S`] or more. Third, the delay is not known, and the loss rate is
+    /// below [`LOSS_RATE_MIN`]. Fourth, the losses are one long run, which may be an outage.
+    fn may_name_host(&self, metrics: &Metrics, known: KnownEvidence) -> bool {
+        let is_hosts_by_pattern = || {
+            let pattern = KnownEvidence { is_marked: known.is_marked, ..KnownEvidence::default() };
+            self.pattern.p_host_by_parts(metrics, pattern) >= VERDICT_PROBABILITY
+        };
+        let may_be_full = |burst| {
+            let may_be_shorter = known.delay_s.is_none() && metrics.longest_run < burst;
+            !(may_be_shorter && is_hosts_by_pattern())
+        };
+        let may_have_queue = known.delay_s.is_none() || known.has_queue();
+        let is_burst = may_have_queue
+            && known.burst.is_some_and(|burst| metrics.longest_run <= burst && may_be_full(burst));
+        let is_delayed = known.delay_s.is_some_and(|delay| delay >= CLEAR_DELAY_S);
+        let is_rare = known.delay_s.is_none() && loss_rate(metrics) < LOSS_RATE_MIN;
+        !(is_burst || is_delayed || is_rare || may_be_lone_outage(metrics, known.burst))
     }
 
     /// Splits a window into long runs of the host and short runs of the network. Returns `None` if
@@ -267,20 +292,6 @@ fn may_be_lone_outage(metrics: &Metrics, burst: Option<u32>) -> bool {
 /// Length of [`OUTAGE_BURSTS`] bursts, in packets.
 fn outage_bursts(burst: Option<u32>) -> u32 {
     burst.unwrap_or(BURST_PRESUMED).saturating_mul(OUTAGE_BURSTS)
-}
-
-/// Whether the pattern alone can name the host, without the host's drop counter.
-///
-/// The pattern cannot name the host in four cases. First, no run is longer than the sender's burst,
-/// and a queue is not excluded: any full buffer may drop one burst. Second, the delay is
-/// [`CLEAR_DELAY_S`] or more. Third, the delay is not known, and the loss rate is below
-/// [`LOSS_RATE_MIN`]. Fourth, the losses are one long run, which may be an outage.
-fn may_name_host(metrics: &Metrics, known: KnownEvidence) -> bool {
-    let may_be_full = known.delay_s.is_none() || known.has_queue();
-    let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_run <= burst);
-    let is_delayed = known.delay_s.is_some_and(|delay| delay >= CLEAR_DELAY_S);
-    let is_rare = known.delay_s.is_none() && loss_rate(metrics) < LOSS_RATE_MIN;
-    !(is_burst || is_delayed || is_rare || may_be_lone_outage(metrics, known.burst))
 }
 
 /// Cause of losses, by the probability that the host caused them.
