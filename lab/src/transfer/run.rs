@@ -16,17 +16,26 @@ use crate::evidence::LossEvidence;
 use crate::jobs;
 use crate::stats::jain;
 
+/// What a receiver reports that claims that its host lost what the network lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// No delay.
+    Hides,
+    /// A delay that shows no queue.
+    Forges,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ours {
     pub(crate) kind: ControllerKind,
     pub(crate) start_s: u64,
     pub(crate) evidence: LossEvidence,
-    pub(crate) lies: bool,
+    pub(crate) lie: Option<Lie>,
 }
 
 impl Ours {
     pub(crate) fn new(kind: ControllerKind) -> Self {
-        Self { kind, start_s: 0, evidence: LossEvidence::Counter, lies: false }
+        Self { kind, start_s: 0, evidence: LossEvidence::Counter, lie: None }
     }
 }
 
@@ -169,8 +178,10 @@ impl Case {
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
         let receiver = Receiver::new(config, OBJECT_BYTES, Default::default())?;
-        let receiver: Box<dyn ReceivingEnd> =
-            if ours.lies { Box::new(MisattributingReceiver(receiver)) } else { Box::new(receiver) };
+        let receiver: Box<dyn ReceivingEnd> = match ours.lie {
+            Some(lie) => Box::new(MisattributingReceiver { receiver, lie }),
+            None => Box::new(receiver),
+        };
         let start = Duration::from_secs(ours.start_s);
         Ok(FlowConfig {
             start,
@@ -213,28 +224,32 @@ fn sample(pair: &Flows) -> Second {
 
 /// A receiver that attributes every loss to its host and claims to read 10 Gbit/s.
 #[derive(Debug)]
-struct MisattributingReceiver(Receiver);
+struct MisattributingReceiver {
+    receiver: Receiver,
+    lie: Lie,
+}
 
 impl ReceivingEnd for MisattributingReceiver {
     fn take(&mut self, arrival: &Arrival) {
-        self.0.take(arrival);
+        self.receiver.take(arrival);
     }
 
     fn report(&mut self, now: Duration) -> Option<Feedback> {
-        let mut feedback = self.0.report(now)?;
+        let mut feedback = self.receiver.report(now)?;
+        let delay_us = (self.lie == Lie::Forges).then_some(0);
         for run in feedback.runs.iter_mut().filter(|run| run.missing > 0) {
-            run.evidence = GapReport { host_drops: Some(true), is_marked: None, delay_us: None };
+            run.evidence = GapReport { host_drops: Some(true), is_marked: None, delay_us };
         }
         feedback.totals = Totals { drain_bytes_s: 1_250_000_000, ..feedback.totals };
         Some(feedback)
     }
 
     fn due(&self) -> Option<Duration> {
-        self.0.due()
+        self.receiver.due()
     }
 
     fn has_all(&self) -> bool {
-        self.0.has_all()
+        self.receiver.has_all()
     }
 }
 
