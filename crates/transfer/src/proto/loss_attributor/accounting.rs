@@ -49,8 +49,8 @@ pub(in crate::proto) struct LossReport {
 
 impl LossReport {
     /// Takes back a charged run: from the losses of this report, or from the losses that the
-    /// controller already has.
-    fn take_back(&mut self, run: DetectedLossRun) {
+    /// controller already has. Returns whether the controller has it.
+    fn take_back(&mut self, run: DetectedLossRun) -> bool {
         let packets = u64::from(run.packets);
         // Losses are in the order of their positions, so the controller has those before the first.
         let is_reported = self.losses.first().is_none_or(|first| run.at < first.at);
@@ -66,6 +66,7 @@ impl LossReport {
             }
         }
         self.losses.retain(|loss| loss.packets > 0);
+        is_reported
     }
 }
 
@@ -190,11 +191,12 @@ impl LossAccounting {
             self.network += packets;
         } else if let Some(charge) = self.charges.take_back(&attributed.missing) {
             debug_assert_eq!(charge.run.packets, attributed.missing.packets, "a gap has one charge");
-            self.taken_back += packets;
             self.accounted -= packets;
             self.losses_end -= packets;
             self.count_host(charge.run.packets);
-            self.report.take_back(charge.run);
+            if self.report.take_back(charge.run) {
+                self.taken_back += packets;
+            }
         }
     }
 
