@@ -213,8 +213,7 @@ impl Window {
         look: Look,
         attributed: &mut Vec<AttributedLoss>,
     ) -> Outcome {
-        let has_claims = self.gaps.iter().any(Gap::has_claim);
-        let packets = self.list_runs(look.settled);
+        let (packets, has_claims) = self.list_runs(look.settled);
         self.causes.clear();
         let is_disbelieved = judge.judge(packets, &self.runs, look.burst, &mut self.causes);
         let is_short = packets < PATTERN_PACKETS_MIN;
@@ -228,9 +227,9 @@ impl Window {
             let is_claimed = gap.has_claim() && !is_disbelieved;
             let cause = match self.causes.get(at).copied().unwrap_or(Cause::Unknown) {
                 Cause::Host if is_claimed => Cause::Host,
-                Cause::Host if is_short || has_few_runs && gap.missing.evidence.delay_us.is_none() => {
-                    Cause::Unknown
-                }
+                Cause::Host if is_short => Cause::Unknown,
+                // Without the delay, a queue that overflows once and a stall look alike.
+                _ if has_few_runs && gap.missing.evidence.delay_us.is_none() => Cause::Unknown,
                 cause => cause,
             };
             outcome.is_host |= cause == Cause::Host && !is_claimed;
@@ -264,11 +263,13 @@ impl Window {
     }
 
     /// Lists the runs of the window, with the evidence of each; adjacent gaps are one run. Returns
-    /// the number of packets of the window.
-    fn list_runs(&mut self, settled: u64) -> u32 {
+    /// the number of packets of the window, and whether the receiver claims that its host dropped
+    /// some.
+    fn list_runs(&mut self, settled: u64) -> (u32, bool) {
         self.runs.clear();
-        let mut at = self.start;
+        let (mut at, mut has_claims) = (self.start, false);
         for gap in &self.gaps {
+            has_claims |= gap.has_claim();
             let known = known(&gap.missing.evidence);
             match self.runs.last_mut() {
                 Some((run, whole)) if at == gap.missing.index => {
@@ -282,7 +283,7 @@ impl Window {
             }
             at = gap.end();
         }
-        packets_between(self.start, settled.max(at))
+        (packets_between(self.start, settled.max(at)), has_claims)
     }
 }
 
