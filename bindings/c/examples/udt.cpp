@@ -41,7 +41,7 @@ static int64_t microseconds() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-class Obedient : public CUDTCC {
+class ClassifyingControl : public CUDTCC {
  public:
   void init() {
     CUDTCC::init();
@@ -167,10 +167,10 @@ static UDTSOCKET connection() {
   UDTSOCKET socket = UDT::socket(found->ai_family, found->ai_socktype, found->ai_protocol);
   bool is_open;
   if (is_sender) {
-    CCCFactory<Obedient> obedient;
+    CCCFactory<ClassifyingControl> factory;
     int64_t bytes_per_second = int64_t(options.rate * 1e6);
     int wait_ms = 100;
-    UDT::setsockopt(socket, 0, UDT_CC, &obedient, sizeof obedient);
+    UDT::setsockopt(socket, 0, UDT_CC, &factory, sizeof factory);
     UDT::setsockopt(socket, 0, UDT_SNDTIMEO, &wait_ms, sizeof wait_ms);
     if (bytes_per_second > 0) UDT::setsockopt(socket, 0, UDT_MAXBW, &bytes_per_second, sizeof bytes_per_second);
     is_open = UDT::connect(socket, found->ai_addr, found->ai_addrlen) != UDT::ERROR;

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let role = TransferRole {
         is_sender: true,
-        classifier: config.classification.name(),
+        classifier: Some(config.classification.name()),
         is_fixed_rate: config.controller == ControllerKind::Fixed,
     };
     let output = Arc::new(TransferOutput::new(OutputOptions {

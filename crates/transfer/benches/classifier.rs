@@ -53,9 +53,9 @@ const OBJECT_BYTES: u64 = 1 << 50;
 fn main() {
     let seconds = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(4).max(1);
     println!(
-        "{:<32} {:>8} {:>10} {:>10} {:>10} {:>8} {:>10} {:>12}",
+        "{:<32} {:>9} {:>10} {:>10} {:>10} {:>8} {:>10} {:>12}",
         "1 Gbit/s, ms a second",
-        "looks/s",
+        "windows/s",
         "classifier",
         "protocol",
         "packets",
@@ -97,7 +97,7 @@ struct Cost {
     protocol: Duration,
     packets: Duration,
     /// Number of windows that were classified.
-    looks: u64,
+    windows: u64,
 }
 
 impl Cost {
@@ -110,8 +110,8 @@ fn print(name: &str, seconds: u32, cost: &Cost) {
     let ms = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(seconds);
     let share = |whole: Duration| 100.0 * cost.classifier.as_secs_f64() / whole.as_secs_f64();
     println!(
-        "{name:<32} {:>8.0} {:>10.3} {:>10.1} {:>10.1} {:>8.4} {:>10.3} {:>12.2}",
-        cost.looks as f64 / f64::from(seconds),
+        "{name:<32} {:>9.0} {:>10.3} {:>10.1} {:>10.1} {:>8.4} {:>10.3} {:>12.2}",
+        cost.windows as f64 / f64::from(seconds),
         ms(cost.classifier),
         ms(cost.protocol),
         ms(cost.packets),
@@ -202,7 +202,7 @@ impl<'a> Transfer<'a> {
     fn run(mut self, seconds: u32) -> Cost {
         for tick in 0..(seconds + 1) * TICKS_IN_S {
             if tick == TICKS_IN_S {
-                self.cost = Cost { looks: self.attributor.classifications(), ..Cost::default() };
+                self.cost = Cost { windows: self.attributor.classifications(), ..Cost::default() };
             }
             self.now += TICK;
             self.send();
@@ -215,7 +215,7 @@ impl<'a> Transfer<'a> {
             ours * 2 >= senders && senders * 2 >= ours,
             "both classify alike: {ours} and {senders} times"
         );
-        self.cost.looks = ours - self.cost.looks;
+        self.cost.windows = ours - self.cost.windows;
         self.cost
     }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use barograph_loss::{Label, LabelledWindow, LossRun, Verdict};
 use barograph_sim::SeededRng;
+use barograph_transfer::testkit::controller::ResponseFunction;
 pub(crate) use barograph_transfer::testkit::controller::estimate::Cumulative;
 use barograph_transfer::testkit::controller::history::{INTERVALS, LossEvents, LossHistory, LossSpan};
-use barograph_transfer::testkit::controller::{ResponseFunction, response};
 
 use super::judge::{Judged, Method, Split, is_in_range, percent, rates, runs, those};
 use super::tables::{TRANSFERS, Transfer};
@@ -226,10 +226,10 @@ impl VirtualPath {
         self.ceiling_bit_s * self.round_trip_s / 8.0 / (self.payload_bytes + self.header_bytes)
     }
 
-    /// The next window (packets) after one of `window` packets, at this loss rate.
-    pub(crate) fn response(&self, window: f64, rate: f64) -> f64 {
+    /// The next window (packets) at this loss rate.
+    pub(crate) fn response(&self, rate: f64) -> f64 {
         // At a rate of 0 the formula gives infinity.
-        response::fobs_window(window, rate).clamp(1.0, self.ceiling_packets())
+        ResponseFunction::HighSpeed.window(rate).clamp(1.0, self.ceiling_packets())
     }
 
     /// Loss rate at which the response is this window (packets).
@@ -249,7 +249,7 @@ impl VirtualPath {
             packets += window;
             round_trips += 1;
             estimator.window(PACKETS, gaps);
-            window = self.response(window, estimator.rate());
+            window = self.response(estimator.rate());
         }
         packets * self.payload_bytes * 8.0 / (f64::from(round_trips.max(1)) * self.round_trip_s)
     }
@@ -478,11 +478,11 @@ mod tests {
 
     #[test]
     fn the_response_function_is_bounded_by_the_path() {
-        let response = PATH.response(1e4, 1e-5);
+        let response = PATH.response(1e-5);
         assert!((response / 1795.0 - 1.0).abs() < 0.005, "{response}");
         assert!((PATH.rate_at(response) / 1e-5 - 1.0).abs() < 1e-9);
-        assert!((PATH.response(30.0, 0.01) - 12.0).abs() < 1e-9);
-        assert_eq!((PATH.response(100.0, 0.0), PATH.response(1.0, 4.0)), (PATH.ceiling_packets(), 1.0));
+        assert!((PATH.response(0.01) - 12.0).abs() < 1e-9);
+        assert_eq!((PATH.response(0.0), PATH.response(4.0)), (PATH.ceiling_packets(), 1.0));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Transfers to receivers that report false causes of losses, or that report no delays.
+//! Transfers to a receiver that attributes all losses of the network to its host.
 
 use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
-use super::run::{Case, GapReports, Ours, SimPath, all};
+use super::run::{Case, Ours, SimPath, all};
 use super::{START_S, Setting};
 use crate::evidence::LossEvidence;
 use crate::table::{Section, Table, cells, percent, shown};
@@ -11,24 +11,9 @@ use crate::table::{Section, Table, cells, percent, shown};
 const MBIT_S: u64 = 100;
 const RTT_MS: u64 = 20;
 
-/// What the receiver reports, and whether it has a counter. The first two classify nothing falsely:
-/// the honest receiver, and the sender without a classifier.
-const CASES: [(GapReports, LossEvidence); 6] = [
-    (GapReports::Honest, LossEvidence::Counter),
-    (GapReports::Honest, LossEvidence::None),
-    (GapReports::Claims, LossEvidence::Counter),
-    (GapReports::ForgedClaims, LossEvidence::Counter),
-    (GapReports::ForgedDelays, LossEvidence::Pattern),
-    (GapReports::NoDelays, LossEvidence::Pattern),
-];
-
-/// Names of the reports after the first two, and of their gains in rows.
-const REPORTS: [(&str, &str); 4] = [
-    ("claims", "gain"),
-    ("claims, no queue", "gain_of_forged_claims"),
-    ("no queue", "gain_of_forged_delays"),
-    ("no delays", "gain_without_delays"),
-];
+/// What the receiver reports, and whether the sender classifies losses.
+const CASES: [(bool, LossEvidence); 3] =
+    [(false, LossEvidence::Counter), (true, LossEvidence::Counter), (false, LossEvidence::None)];
 
 /// Floor: rate with lies, as a multiple of that with the truth.
 const GAIN_MAX: f64 = 1.1;
@@ -49,56 +34,50 @@ fn of(kinds: &[ControllerKind], setting: Setting) -> anyhow::Result<Section> {
         .iter()
         .flat_map(|(_, path)| kinds.iter().map(move |kind| (path, *kind)))
         .flat_map(|(path, kind)| {
-            CASES.map(|(report, evidence)| (path, Ours { report, evidence, ..Ours::new(kind) }))
+            CASES.map(|(lies, evidence)| (path, Ours { lies, evidence, ..Ours::new(kind) }))
         })
         .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
         .collect();
     let runs = all("lies", &cases)?;
     let (mut table, mut numbers, mut gains) = (
         Table::titled(
-            "path, controller | honest | no classifier | claims ÷ honest | claims, no queue ÷ honest | \
-             no queue ÷ honest | no delays ÷ honest | claims ÷ no classifier | cubic beside the honest | \
-             beside claims | beside claims, no queue | beside no queue | beside no delays",
+            "path, controller | honest | lying | no classifier | lying ÷ honest | lying ÷ no classifier | \
+             cubic beside the honest | beside the liar",
         ),
         Vec::new(),
         Vec::new(),
     );
     for ((name, path), runs) in paths.iter().zip(runs.chunks(CASES.len() * kinds.len())) {
         for (kind, runs) in kinds.iter().zip(runs.chunks(CASES.len())) {
-            let shares: Vec<f64> =
-                runs.iter().map(|run| run.bytes_s(0, START_S, seconds) / path.bytes_s()).collect();
-            let cubics: Vec<f64> =
-                runs.iter().map(|run| run.cubic(START_S, seconds).0 / path.bytes_s()).collect();
-            let ([honest, unclassified, altered @ ..], [honest_cubic, _, altered_cubics @ ..]) =
-                (shares.as_slice(), cubics.as_slice())
-            else {
-                continue;
-            };
-            let cubic = |share: &f64| shown(path.has_cubic.then_some(*share), percent);
-            let (lying, lying_cubic) = (altered[0], altered_cubics[0]);
+            let [honest, lying, unclassified] = runs else { continue };
+            let [honest_share, lying_share, unclassified_share] =
+                [honest, lying, unclassified].map(|run| run.bytes_s(0, START_S, seconds) / path.bytes_s());
+            let [honest_cubic, lying_cubic] =
+                [honest, lying].map(|run| run.cubic(START_S, seconds).0 / path.bytes_s());
+            let cubic = |share: f64| shown(path.has_cubic.then_some(share), percent);
+            let (gain, of_none) = (lying_share / honest_share, lying_share / unclassified_share);
             let case = format!("{name}, {}", kind.name());
-            let mut row = cells![case, percent(*honest), percent(*unclassified)];
-            row.extend(altered.iter().map(|share| format!("{:.2}", share / honest)));
-            row.push(format!("{:.2}", lying / unclassified));
-            row.push(cubic(honest_cubic));
-            row.extend(altered_cubics.iter().map(cubic));
-            table.push(row);
-            let mut number = json!({
-                "path": name, "controller": kind.name(), "honest_share": honest, "lying_share": lying,
-                "unclassified_share": unclassified, "gain_of_none": lying / unclassified,
+            table.push(cells![
+                case,
+                percent(honest_share),
+                percent(lying_share),
+                percent(unclassified_share),
+                format!("{gain:.2}"),
+                format!("{of_none:.2}"),
+                cubic(honest_cubic),
+                cubic(lying_cubic),
+            ]);
+            numbers.push(json!({
+                "path": name, "controller": kind.name(), "honest_share": honest_share, "lying_share": lying_share,
+                "unclassified_share": unclassified_share, "gain": gain, "gain_of_none": of_none,
                 "cubic_share": honest_cubic, "cubic_share_beside_liar": lying_cubic,
-            });
-            for ((report, key), share) in REPORTS.into_iter().zip(altered) {
-                number[key] = json!(share / honest);
-                gains.push((format!("{report}: {case}"), share / honest));
-            }
-            numbers.push(number);
+            }));
+            gains.push((case, gain));
         }
     }
     let legend = format!(
-        "{MBIT_S} Mbit/s, {RTT_MS} ms, a queue of one product. The receiver claims that its host lost what the network lost, and that it reads 10 Gbit/s \
-         (claims); it also reports that no queue stood (claims, no queue); it only reports that (no queue); or it is honest, but has neither a counter nor \
-         delays (no delays). % of the bottleneck, {} s after {START_S} s of start. {}",
+        "{MBIT_S} Mbit/s, {RTT_MS} ms, a queue of one product. The receiver claims that its host lost what the network lost, and that it reads 10 Gbit/s. \
+         % of the bottleneck, {} s after {START_S} s of start. {}",
         setting.seconds,
         worst(&gains)
     );
@@ -124,10 +103,8 @@ mod tests {
         let table = of(&[ControllerKind::Model, ControllerKind::HighSpeed], setting).unwrap();
         assert_eq!(table.rows.len(), 6);
         for row in &table.rows {
-            for (_, gain) in REPORTS {
-                let gain = row[gain].as_f64().unwrap();
-                assert!((0.5..=1.1).contains(&gain), "{}", table.text);
-            }
+            let gain = row["gain"].as_f64().unwrap();
+            assert!((0.5..=1.1).contains(&gain), "{}", table.text);
         }
     }
 

@@ -21,45 +21,12 @@ pub(crate) struct Ours {
     pub(crate) kind: ControllerKind,
     pub(crate) start_s: u64,
     pub(crate) evidence: LossEvidence,
-    pub(crate) report: GapReports,
-}
-
-/// What a receiver reports of gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GapReports {
-    /// What the receiver sees.
-    Honest,
-    /// No delays, as a receiver without arrival times of the kernel.
-    NoDelays,
-    /// No delays, and that its host dropped all.
-    Claims,
-    /// That its host dropped all, and no queue stood.
-    ForgedClaims,
-    /// That no queue stood. It has no counter.
-    ForgedDelays,
-}
-
-impl GapReports {
-    /// The report of a gap of which an honest receiver reports this `evidence`.
-    fn of(self, evidence: GapReport) -> GapReport {
-        match self {
-            Self::Honest => evidence,
-            Self::NoDelays => GapReport { delay_us: None, ..evidence },
-            Self::Claims => GapReport { host_drops: Some(true), is_marked: None, delay_us: None },
-            Self::ForgedClaims => GapReport { host_drops: Some(true), is_marked: None, delay_us: Some(0) },
-            Self::ForgedDelays => GapReport { host_drops: None, is_marked: None, delay_us: Some(0) },
-        }
-    }
-
-    /// Whether the receiver reports what it knows to be false.
-    fn is_false(self) -> bool {
-        !matches!(self, Self::Honest | Self::NoDelays)
-    }
+    pub(crate) lies: bool,
 }
 
 impl Ours {
     pub(crate) fn new(kind: ControllerKind) -> Self {
-        Self { kind, start_s: 0, evidence: LossEvidence::Counter, report: GapReports::Honest }
+        Self { kind, start_s: 0, evidence: LossEvidence::Counter, lies: false }
     }
 }
 
@@ -202,10 +169,8 @@ impl Case {
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
         let receiver = Receiver::new(config, OBJECT_BYTES, Default::default())?;
-        let receiver: Box<dyn ReceivingEnd> = match ours.report {
-            GapReports::Honest => Box::new(receiver),
-            reports => Box::new(AlteringReceiver { receiver, reports }),
-        };
+        let receiver: Box<dyn ReceivingEnd> =
+            if ours.lies { Box::new(MisattributingReceiver(receiver)) } else { Box::new(receiver) };
         let start = Duration::from_secs(ours.start_s);
         Ok(FlowConfig {
             start,
@@ -246,35 +211,30 @@ fn sample(pair: &Flows) -> Second {
     }
 }
 
-/// A receiver that alters its reports of gaps. If they are false, it also claims to read 10 Gbit/s.
+/// A receiver that attributes every loss to its host and claims to read 10 Gbit/s.
 #[derive(Debug)]
-struct AlteringReceiver {
-    receiver: Receiver,
-    reports: GapReports,
-}
+struct MisattributingReceiver(Receiver);
 
-impl ReceivingEnd for AlteringReceiver {
+impl ReceivingEnd for MisattributingReceiver {
     fn take(&mut self, arrival: &Arrival) {
-        self.receiver.take(arrival);
+        self.0.take(arrival);
     }
 
     fn report(&mut self, now: Duration) -> Option<Feedback> {
-        let mut feedback = self.receiver.report(now)?;
+        let mut feedback = self.0.report(now)?;
         for run in feedback.runs.iter_mut().filter(|run| run.missing > 0) {
-            run.evidence = self.reports.of(run.evidence);
+            run.evidence = GapReport { host_drops: Some(true), is_marked: None, delay_us: None };
         }
-        if self.reports.is_false() {
-            feedback.totals = Totals { drain_bytes_s: 1_250_000_000, ..feedback.totals };
-        }
+        feedback.totals = Totals { drain_bytes_s: 1_250_000_000, ..feedback.totals };
         Some(feedback)
     }
 
     fn due(&self) -> Option<Duration> {
-        self.receiver.due()
+        self.0.due()
     }
 
     fn has_all(&self) -> bool {
-        self.receiver.has_all()
+        self.0.has_all()
     }
 }
 

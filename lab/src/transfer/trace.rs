@@ -132,8 +132,10 @@ fn sample_at(trace: &Trace, at_s: f64) -> Option<&Sample> {
     before.last().filter(|_| is_long)
 }
 
-/// Names of the verdicts, and their packets.
-const VERDICTS: [(&str, fn(&Sample) -> u64); 4] = [
+/// Name of a verdict, and its packets.
+type Verdicts = (&'static str, fn(&Sample) -> u64);
+
+const VERDICTS: [Verdicts; 4] = [
     ("the host's", |sample| sample.host),
     ("charged", |sample| sample.charged),
     ("pending", |sample| sample.pending),

@@ -3,8 +3,10 @@
 //! (Dickens §4.1.1, over real sockets).
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Duration;
 
+use anyhow::Context;
 use barograph_sim::Network;
 use barograph_transfer::controller::ControllerKind;
 use serde_json::{Value, json};
@@ -78,27 +80,32 @@ impl Contention {
         Ok(RunningLoad {
             _load: generator.transpose()?,
             _quota: quota.transpose()?,
-            _hogs: (0..hogs).map(|_| hog(cpus.receiver)).collect(),
+            _hogs: (0..hogs).map(|_| hog(cpus.receiver)).collect::<anyhow::Result<_>>()?,
             _traffic: traffic.transpose()?,
         })
     }
 }
 
-/// A thread that computes on a processor until it is dropped.
-fn hog(cpu: usize) -> Task<()> {
-    Task::start(move |stop| {
-        // On another processor it would not compete, so then it does not run at all.
-        if pin(cpu).is_ok() {
-            while !stop.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
-            }
+/// A thread that computes on a processor until it is dropped. An error if it cannot be bound to
+/// this processor: elsewhere it would not compete.
+fn hog(cpu: usize) -> anyhow::Result<Task<()>> {
+    let (pinned, is_pinned) = mpsc::channel();
+    let task = Task::start(move |stop| {
+        let result = pin(cpu);
+        let runs = result.is_ok();
+        // Ignore an error: then nobody waits for the hog.
+        let _ = pinned.send(result);
+        while runs && !stop.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
         }
-    })
+    });
+    is_pinned.recv().context("the hog ended")??;
+    Ok(task)
 }
 
 /// Rate of the other datagrams (bit/s) at a time since the start: on and off by turns.
 fn traffic_bps(since: Duration) -> f64 {
-    let is_on = since.as_millis() / TRAFFIC_TURN.as_millis() % 2 == 0;
+    let is_on = (since.as_millis() / TRAFFIC_TURN.as_millis()).is_multiple_of(2);
     if is_on { TRAFFIC_SHARE * MBIT_S as f64 * 1e6 } else { 0.0 }
 }
 
@@ -283,7 +290,10 @@ impl Cell {
     }
 }
 
-const SETTLED: [(&str, fn(&SettledLosses) -> u64); 7] = [
+/// Name and number of the losses that one kind of evidence settled.
+type Count = (&'static str, fn(&SettledLosses) -> u64);
+
+const SETTLED: [Count; 7] = [
     ("counter", |settled| settled.counter),
     ("marks", |settled| settled.marks),
     ("delay", |settled| settled.delay),

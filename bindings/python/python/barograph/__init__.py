@@ -2,7 +2,8 @@
 
 `Forecaster` is a battery of forecasting methods over one series; `TransferForecast` forecasts the time of a
 transfer from two of them; `AdaptiveTimeout` learns how long one link takes to answer and says how long to wait
-for it; `LossClassifier` finds out whether packets were lost by the receiving host or by the network. Times are seconds; clocks are monotonic.
+for it; `LossClassifier` finds out whether packets were lost by the receiving host or by the network. Times are
+seconds; clocks are monotonic.
 """
 
 from barograph._attempt import Attempt, AsyncAttempt, BlockingAttempt, Timeout

@@ -41,8 +41,8 @@ pub(crate) struct TransferProgress {
 pub(crate) struct TransferRole {
     /// This end sends, so it has the counts of losses.
     pub(crate) is_sender: bool,
-    /// Name of the classifier of losses; empty at a receiver.
-    pub(crate) classifier: &'static str,
+    /// Name of the classifier of losses; `None` at a receiver.
+    pub(crate) classifier: Option<&'static str>,
     /// The rate is fixed.
     pub(crate) is_fixed_rate: bool,
 }
@@ -146,11 +146,11 @@ impl TransferProgress {
 
     /// Whether losses are classified by cause.
     pub(crate) fn classifies_losses(&self) -> bool {
-        !["", "none"].contains(&self.role.classifier)
+        self.role.classifier.is_some_and(|name| name != "none")
     }
 
-    /// Name of the classifier of losses; empty at a receiver.
-    pub(crate) fn classifier(&self) -> &'static str {
+    /// Name of the classifier of losses; `None` at a receiver.
+    pub(crate) fn classifier(&self) -> Option<&'static str> {
         self.role.classifier
     }
 
@@ -300,7 +300,7 @@ mod tests {
     fn progress(seconds: u32) -> TransferProgress {
         let mut progress = TransferProgress::new(TransferRole {
             is_sender: true,
-            classifier: "default",
+            classifier: Some("default"),
             is_fixed_rate: false,
         });
         let begun = TransferEvent::Begun { files: 3, bytes: 2_900_000_000, held_bytes: 400_000_000 };

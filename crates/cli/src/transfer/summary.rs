@@ -146,8 +146,11 @@ mod tests {
 
     /// State of a sender or a receiver with the counts of `summary`, after one second.
     fn seen_by(is_sender: bool, summary: &TransferSummary) -> TransferProgress {
-        let mut progress =
-            TransferProgress::new(TransferRole { is_sender, classifier: "default", is_fixed_rate: false });
+        let mut progress = TransferProgress::new(TransferRole {
+            is_sender,
+            classifier: Some("default"),
+            is_fixed_rate: false,
+        });
         let TransferSummary { files, bytes, held_bytes, .. } = *summary;
         progress.on_event(0.0, &TransferEvent::Begun { files, bytes, held_bytes });
         progress.on_event(1.0, &TransferEvent::Progress(summary.progress));

@@ -196,7 +196,7 @@ mod tests {
 
     /// Losses of a path: single packets and pairs.
     fn single(noise: u32) -> u32 {
-        1 + u32::from(noise % 6 == 0)
+        1 + u32::from(noise.is_multiple_of(6))
     }
 
     #[test]

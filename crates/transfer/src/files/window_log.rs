@@ -74,6 +74,19 @@ impl WindowLog {
         Ok(log)
     }
 
+    /// Calls `read` while no process writes to the log, so that no file ends in a part of a line.
+    ///
+    /// # Errors
+    /// An error of the system.
+    pub fn read<T>(&self, read: impl FnOnce() -> T) -> Result<T, WindowLogError> {
+        flock(&self.directory, FlockOperation::LockShared)
+            .map_err(|source| error(&self.shown, "locked", source.into()))?;
+        let result = read();
+        // Ignore an error: the lock ends with the process at the latest.
+        let _ = flock(&self.directory, FlockOperation::Unlock);
+        Ok(result)
+    }
+
     /// Adds a window of the run `run`, to be written by [`write`](Self::write). Windows are dropped
     /// while too many wait.
     pub fn push(&mut self, mut window: LabelledWindow, run: &str) {

@@ -10,7 +10,7 @@ mod kind;
 mod limits;
 pub mod model;
 pub mod paper;
-pub mod response;
+mod response;
 mod scalable;
 #[cfg(test)]
 mod tests;

@@ -160,7 +160,8 @@ impl LossHistory {
     /// run no longer count, so what is after them moves by their number.
     ///
     /// Returns the highest rates of the dropped events; `None` if no event was dropped. Events that
-    /// the history no longer keeps do not come back.
+    /// the history no longer keeps do not come back. If there were any, the last entry stays:
+    /// without an entry, slow start would follow losses of the network.
     pub fn take_back(&mut self, at: u64, packets: u64) -> Option<RatesAtLoss> {
         let end = at.saturating_add(packets);
         let mut until = u64::MAX;
@@ -184,9 +185,12 @@ impl LossHistory {
     /// Drops events without losses, and joins the intervals before and after each.
     fn drop_empty(&mut self) -> Option<RatesAtLoss> {
         let mut highest: Option<RatesAtLoss> = None;
-        while let Some(place) = self.entries.iter().rposition(|entry| entry.lost == 0) {
-            let dropped = self.entries.remove(place)?;
-            if let Some(newer) = place.checked_sub(1).and_then(|newer| self.entries.get_mut(newer)) {
+        while let Some(position) = self.entries.iter().rposition(|entry| entry.lost == 0) {
+            if self.entries.len() == 1 && self.entries.front().is_some_and(|entry| !entry.is_first) {
+                break;
+            }
+            let dropped = self.entries.remove(position)?;
+            if let Some(newer) = position.checked_sub(1).and_then(|newer| self.entries.get_mut(newer)) {
                 newer.is_first = dropped.is_first;
                 newer.interval = if dropped.is_first {
                     newer.first_interval.max(1.0)
@@ -314,6 +318,21 @@ mod tests {
             assert_eq!(intervals(&whole), intervals(&never), "without event {dropped}");
             assert_eq!(whole.rate(9995), never.rate(9995));
         }
+    }
+
+    #[test]
+    fn a_history_that_forgot_older_events_keeps_an_entry_if_all_others_are_taken_back() {
+        let mut history = LossHistory::default();
+        for n in 1..=10 {
+            history.lost(run(1000 * n, 5), ROUND_TRIP, 900.0);
+        }
+        // The two oldest events are forgotten. The newest is taken back first, so no position
+        // moves.
+        for n in (3..=10).rev() {
+            history.take_back(1000 * n, 5);
+        }
+        assert!(!history.is_empty());
+        assert_eq!(history.rate(4000), 1.0 / 1000.0);
     }
 
     #[test]

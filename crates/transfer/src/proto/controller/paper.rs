@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::estimate::Cumulative;
 use super::limits::{NoFeedbackBackoff, packet_bytes, round_trip_s};
-use super::{Controller, ControllerConfig, FeedbackSample, response};
+use super::response::ResponseFunction;
+use super::{Controller, ControllerConfig, FeedbackSample};
 
 /// When the rate changes (Dickens §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,9 @@ pub enum Mode {
 /// The paper leaves these points open:
 /// - Long-term loss rate: it is the number of packets lost divided by the number of packets sent,
 ///   since the start.
+/// - Choice of the equation: the paper chooses by whether the congestion window is below 38 packets
+///   (§2.1). It is the next window here, as in RFC 3649 §5; after the previous window, two windows
+///   would belong to one loss rate.
 /// - Start: the sender starts at the configured rate, without slow start. The first losses lower
 ///   the rate. The window never exceeds the number of packets that the configured rate sends in a
 ///   round trip.
@@ -110,17 +114,17 @@ impl Controller for Paper {
         self.estimate.record(packets, lost);
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         let ceiling = (self.rate_max * round_trip / self.packet_bytes).max(1.0);
-        let before = *self.window.get_or_insert_with(|| {
+        if self.window.is_none() {
+            self.window = Some(ceiling);
             self.end = self.accounted.saturating_add(ceiling as u64);
-            ceiling
-        });
+        }
         self.has_changed |= lost > 0 || !seen.taken_back.is_empty();
         let is_due = match self.mode {
             Mode::Window => self.end <= self.accounted || !seen.taken_back.is_empty(),
             Mode::Rate => self.has_changed,
         };
         if is_due {
-            let window = response::fobs_window(before, self.estimate.rate()).clamp(1.0, ceiling);
+            let window = ResponseFunction::HighSpeed.window(self.estimate.rate()).clamp(1.0, ceiling);
             self.set_window(window, round_trip, seen.is_undecided);
         }
     }

@@ -49,16 +49,6 @@ impl ResponseFunction {
     }
 }
 
-/// The paper's next window in packets (Dickens §2.1), after a window of `window` packets. Uses
-/// equation 1 if `window` is above [`LOW_WINDOW`], else equation 2. (The paper prints equation 2
-/// without its root sign.) Infinite at a loss rate of 0.
-pub fn fobs_window(window: f64, rate: f64) -> f64 {
-    if window > LOW_WINDOW { highspeed(rate) } else { standard(rate) }
-}
-
-/// Window (packets) up to which HighSpeed TCP responds like TCP (RFC 3649 §5).
-pub const LOW_WINDOW: f64 = 38.0;
-
 /// Window of HighSpeed TCP (RFC 3649 §5): 38 packets at a loss rate of 10⁻³, and 83 000 packets at
 /// 10⁻⁷.
 fn highspeed(rate: f64) -> f64 {
@@ -145,13 +135,5 @@ mod tests {
                 assert!(0.0 < rate && rate <= 1.0, "{response:?} {window} {rate}");
             }
         }
-    }
-
-    #[test]
-    fn the_paper_controller_selects_its_equation_by_the_previous_window() {
-        assert!((fobs_window(30.0, 0.01) - 12.0).abs() < 1e-9);
-        assert!((fobs_window(38.0, 1e-4) - 120.0).abs() < 1e-9);
-        assert!((fobs_window(39.0, 1e-4) - 262.5).abs() < 0.2);
-        assert_eq!(fobs_window(100.0, 0.0), f64::INFINITY);
     }
 }

@@ -65,17 +65,17 @@ impl Reductions {
         for reduction in self.last.range_mut(answered.map_or(0, |answered| answered + 1)..) {
             reduction.at -= packets.min(reduction.at - at);
         }
-        let Some(place) = answered else { return (window, false) };
-        let lost = self.last.get(place).map_or(0, |reduction| reduction.lost.saturating_sub(packets));
-        if let Some(reduction) = self.last.get_mut(place) {
+        let Some(position) = answered else { return (window, false) };
+        let lost = self.last.get(position).map_or(0, |reduction| reduction.lost.saturating_sub(packets));
+        if let Some(reduction) = self.last.get_mut(position) {
             reduction.lost = lost;
         }
         if lost == 0
-            && let Some(undone) = self.last.remove(place)
+            && let Some(undone) = self.last.remove(position)
         {
             // Later reductions would have taken their share of the larger window.
             let mut back = undone.packets;
-            for later in self.last.range_mut(place..) {
+            for later in self.last.range_mut(position..) {
                 later.packets += DECREASE * back;
                 back *= 1.0 - DECREASE;
             }

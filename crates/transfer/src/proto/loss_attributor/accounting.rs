@@ -122,15 +122,22 @@ impl LossAccounting {
         self.accounted += acked;
         if let Some(attributor) = &mut self.attributor {
             attributor.poll(context, settled, &mut self.attributed);
-            self.charges.forget_below(settled.saturating_sub(LossAttributor::WINDOW_PACKETS));
         }
         let mut attributed = std::mem::take(&mut self.attributed);
-        // Take back before new losses are counted, so that positions ascend.
-        attributed.sort_unstable_by_key(|attributed| {
-            (!attributed.is_charge_taken_back(), attributed.missing.index)
+        attributed.sort_unstable_by_key(|attributed| (attributed.missing.index, attributed.before.is_some()));
+        // Take back before new losses are counted, so that positions ascend. A loss that is charged
+        // and taken back in this call is charged first.
+        attributed.retain(|attributed| {
+            let is_first =
+                attributed.is_charge_taken_back() && self.charges.contains(attributed.missing.index);
+            if is_first {
+                self.count(attributed);
+            }
+            !is_first
         });
         attributed.drain(..).for_each(|attributed| self.count(&attributed));
         self.attributed = attributed;
+        self.charges.forget_below(settled.saturating_sub(LossAttributor::WINDOW_PACKETS));
         self.host = self.host.max(0);
     }
 
@@ -273,5 +280,40 @@ impl LossesByEvidence {
     fn remove(&mut self, settled_by: SettledBy, packets: u64) {
         let of = self.of(settled_by);
         *of = of.saturating_sub(packets);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::wire::GapReport;
+
+    #[test]
+    fn a_loss_that_is_charged_and_taken_back_in_one_call_counts_as_the_hosts() {
+        let mut accounting = LossAccounting::new(&LossClassification::Default);
+        let at =
+            |ms| PathContext { now: Duration::from_millis(ms), rtt: Duration::from_millis(20), burst: 16 };
+        // Stalls. The receiver hides the delay before the last one, which is charged at once, while
+        // a classification of the others is due.
+        let stalls = 6;
+        for n in 1..=stalls {
+            let delay_us = (n < stalls).then_some(0);
+            let missing = UnattributedLoss {
+                index: n * 3000,
+                packets: 120 + n as u32,
+                bytes: 1500 * (120 + n),
+                sent: Duration::from_millis(n),
+                in_flight_bytes: 0,
+                evidence: GapReport { delay_us, ..GapReport::default() },
+            };
+            accounting.lose(at(n), missing);
+        }
+        let lost: u64 = (1..=stalls).map(|n| 120 + n).sum();
+        accounting.poll(at(100), stalls * 3000 + 1000, stalls * 3000 + 1000 - lost);
+        assert_eq!((accounting.host(), accounting.network, accounting.unknown), (lost, 0, 0));
+        assert_eq!(accounting.accounted(), stalls * 3000 + 1000 - lost);
+        assert_eq!((accounting.report().losses.len(), accounting.report().host_packets), (0, lost));
+        let settled = accounting.settled();
+        assert_eq!(settled.delay + settled.pattern, lost, "{settled:?}");
     }
 }

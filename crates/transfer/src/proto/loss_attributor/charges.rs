@@ -19,6 +19,10 @@ impl Charge {
         self.index + u64::from(self.run.packets)
     }
 
+    fn contains(&self, index: u64) -> bool {
+        self.index <= index && index < self.end()
+    }
+
     /// The part of the run that begins after `skipped` packets and has `packets` packets.
     fn part(&self, skipped: u32, packets: u32) -> Self {
         let bytes = self.run.bytes * u64::from(packets) / u64::from(self.run.packets.max(1));
@@ -26,7 +30,6 @@ impl Charge {
         Self {
             index: self.index + u64::from(skipped),
             run: DetectedLossRun { at, packets, bytes, ..self.run },
-            ..*self
         }
     }
 }
@@ -42,6 +45,11 @@ impl Charges {
         self.charges.push_back(charge);
     }
 
+    /// Whether the packet at this index is charged.
+    pub(super) fn contains(&self, index: u64) -> bool {
+        self.charges.iter().rev().any(|charge| charge.contains(index))
+    }
+
     /// Forgets the first runs, as far as they lie below this index.
     pub(super) fn forget_below(&mut self, index: u64) {
         while self.charges.front().is_some_and(|charge| charge.end() <= index) {
@@ -52,22 +60,21 @@ impl Charges {
     /// Removes the packets of `missing` from their charged run, and moves all later runs. Returns
     /// what was removed; `None` if these packets were not charged.
     pub(super) fn take_back(&mut self, missing: &UnattributedLoss) -> Option<Charge> {
-        let contains = |charge: &Charge| charge.index <= missing.index && missing.index < charge.end();
-        let place = self.charges.iter().rposition(contains)?;
-        let charge = self.charges.remove(place)?;
+        let position = self.charges.iter().rposition(|charge| charge.contains(missing.index))?;
+        let charge = self.charges.remove(position)?;
         // The cast loses nothing: the index lies within a run, and lengths of runs fit 32 bits.
         let before = (missing.index - charge.index) as u32;
         let packets = missing.packets.min(charge.run.packets - before);
         let after = charge.run.packets - before - packets;
         let taken = charge.part(before, packets);
         if after > 0 {
-            self.charges.insert(place, charge.part(before + packets, after));
+            self.charges.insert(position, charge.part(before + packets, after));
         }
-        for later in self.charges.range_mut(place..) {
+        for later in self.charges.range_mut(position..) {
             later.run.at -= u64::from(packets);
         }
         if before > 0 {
-            self.charges.insert(place, charge.part(0, before));
+            self.charges.insert(position, charge.part(0, before));
         }
         Some(taken)
     }

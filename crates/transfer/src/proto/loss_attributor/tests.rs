@@ -138,7 +138,7 @@ fn lost_packets_that_arrive_late_are_not_reported() {
         .map(|attributed| (attributed.missing.index, attributed.missing.packets, attributed.missing.bytes))
         .collect();
     assert_eq!(told, [(100, 2, 3000), (103, 2, 3000)]);
-    assert_eq!(attributor.ack_lost(101, 1500), Some(Cause::Unknown));
+    assert_eq!(attributor.ack_lost(101, 1500), Some(Cause::Network));
 }
 
 #[test]
@@ -198,9 +198,12 @@ fn poll(attributor: &mut LossAttributor, until: Duration, settled: u64) -> Vec<(
     reports
 }
 
+/// Packets of a run that is long enough for an outage (`docs/spec/classify.md`, §2).
+const OUTAGE: u32 = 1500;
+
 /// One run that is as long as an outage, after a delay that shows no queue.
 fn outage(index: u64) -> UnattributedLoss {
-    missing(index, 300, quiet())
+    missing(index, OUTAGE, quiet())
 }
 
 #[test]
@@ -211,9 +214,9 @@ fn a_loss_without_a_verdict_is_charged_at_its_deadline() {
     assert!(attributed.is_empty() && !attributor.is_undecided());
     let deadline = MS + LossAttributor::deadline(20 * MS);
     assert_eq!(deadline, 351 * MS);
-    assert_eq!(poll(&mut attributor, deadline - MS, 6000), []);
-    assert_eq!((attributor.is_undecided(), attributor.pending()), (true, 300));
-    let reports = poll(&mut attributor, deadline, 6000);
+    assert_eq!(poll(&mut attributor, deadline - MS, 7000), []);
+    assert_eq!((attributor.is_undecided(), attributor.pending()), (true, OUTAGE.into()));
+    let reports = poll(&mut attributor, deadline, 7000);
     let told: Vec<_> = reports
         .iter()
         .map(|(at, told)| (*at, told.missing.index, told.cause, told.settled_by, told.before))
@@ -223,16 +226,16 @@ fn a_loss_without_a_verdict_is_charged_at_its_deadline() {
     // The next one is charged at the first look, half a round trip later.
     let now = 400 * MS;
     attributor.lose(context(now), outage(27_000), &mut attributed);
-    let reports = poll(&mut attributor, now + 20 * MS, 28_000);
+    let reports = poll(&mut attributor, now + 20 * MS, 29_000);
     assert_eq!(
         reports.iter().map(|(at, told)| (*at, told.cause)).collect::<Vec<_>>(),
         [(now + 10 * MS, Cause::Unknown)]
     );
     // So many packets later, losses wait again.
-    let index = 5000 + 300 + LossAttributor::IMPATIENT_PACKETS + 30_000;
+    let index = 5000 + u64::from(OUTAGE) + LossAttributor::IMPATIENT_PACKETS + 30_000;
     attributor.lose(context(2000 * MS), outage(index), &mut attributed);
-    assert_eq!(poll(&mut attributor, 2340 * MS, index + 1000), []);
-    assert_eq!(attributor.pending(), 300);
+    assert_eq!(poll(&mut attributor, 2340 * MS, index + 2000), []);
+    assert_eq!(attributor.pending(), u64::from(OUTAGE));
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn a_pending_loss_is_charged_before_it_leaves_the_window() {
     let mut attributor = LossAttributor::default();
     let mut attributed = Vec::new();
     attributor.lose(context(MS), outage(5000), &mut attributed);
-    poll(&mut attributor, 100 * MS, 6000);
+    poll(&mut attributor, 100 * MS, 7000);
     let later = 5000 + LossAttributor::WINDOW_PACKETS + 1;
     attributor.lose(context(100 * MS), missing(later, 1, quiet()), &mut attributed);
     let told: Vec<_> = attributed.iter().map(|told| (told.missing.index, told.cause)).collect();

@@ -2,7 +2,7 @@
 
 use super::bandwidth::rate_of;
 use super::path::MinRttFilter;
-use crate::proto::controller::FeedbackSample;
+use crate::proto::controller::{DetectedLossRun, FeedbackSample};
 
 /// The current round (BBR §5.5.1). The round ends when a packet that was sent after the round began
 /// is acknowledged.
@@ -37,6 +37,8 @@ struct LossShare {
     lost: f64,
     runs: f64,
     marked: f64,
+    /// Position of the first of the lost packets.
+    lost_from: u64,
 }
 
 impl Round {
@@ -46,6 +48,9 @@ impl Round {
         for loss in seen.losses {
             if loss.sent.as_secs_f64() < self.forgiven_until_s {
                 continue;
+            }
+            if self.loss_share.lost == 0.0 {
+                self.loss_share.lost_from = loss.at;
             }
             self.has_lost = true;
             self.loss_share.accounted += f64::from(loss.packets);
@@ -69,12 +74,20 @@ impl Round {
         }
     }
 
-    /// Removes packets from the losses of the round. The packets were not accounted for either.
-    pub(super) fn take_back(&mut self, packets: f64) {
-        let taken = packets.min(self.loss_share.lost);
-        self.loss_share.lost -= taken;
-        self.loss_share.accounted -= taken;
-        self.has_lost &= self.loss_share.lost > 0.0;
+    /// Removes runs from the losses of the round. The packets were not accounted for either. Runs
+    /// before these losses only move their positions.
+    pub(super) fn take_back(&mut self, runs: &[DetectedLossRun]) {
+        let share = &mut self.loss_share;
+        for run in runs {
+            if run.at < share.lost_from {
+                share.lost_from = share.lost_from.saturating_sub(run.packets.into());
+                continue;
+            }
+            let taken = f64::from(run.packets).min(share.lost);
+            share.lost -= taken;
+            share.accounted -= taken;
+        }
+        self.has_lost &= share.lost > 0.0;
     }
 
     /// Begins the next round if this one has ended.

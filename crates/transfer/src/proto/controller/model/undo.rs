@@ -4,13 +4,15 @@
 use super::ModelController;
 use super::bandwidth::FullBandwidthDetector;
 use super::state::State;
-use crate::proto::controller::FeedbackSample;
+use crate::proto::controller::{DetectedLossRun, FeedbackSample};
 
 /// State before the first of the losses that are counted.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
     /// Number of lost packets since the last bandwidth probe that were not taken back.
     lost: u64,
+    /// Position of the first of these packets.
+    lost_from: u64,
     before: Option<Before>,
 }
 
@@ -28,6 +30,19 @@ impl Undo {
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
+
+    /// Removes runs from the losses that are counted. Runs before these losses only move their
+    /// positions.
+    fn take_back(&mut self, runs: &[DetectedLossRun]) {
+        for run in runs {
+            let packets = u64::from(run.packets);
+            if run.at < self.lost_from {
+                self.lost_from = self.lost_from.saturating_sub(packets);
+            } else {
+                self.lost = self.lost.saturating_sub(packets);
+            }
+        }
+    }
 }
 
 impl ModelController {
@@ -35,6 +50,7 @@ impl ModelController {
     pub(super) fn remember(&mut self, seen: &FeedbackSample<'_>) {
         let lost: u64 = seen.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         if lost > 0 && self.undo.lost == 0 {
+            self.undo.lost_from = seen.losses.first().map_or(0, |loss| loss.at);
             self.undo.before = Some(Before {
                 state: self.state,
                 full_pipe: self.full_pipe,
@@ -49,12 +65,11 @@ impl ModelController {
     /// Takes back losses. If all losses since the last probe are taken back, the limits that they
     /// lowered are restored, and Startup continues if they ended it.
     pub(super) fn take_back(&mut self, seen: &FeedbackSample<'_>) {
-        let packets: u64 = seen.taken_back.iter().map(|run| u64::from(run.packets)).sum();
-        if packets == 0 {
+        if seen.taken_back.is_empty() {
             return;
         }
-        self.round.take_back(packets as f64);
-        self.undo.lost = self.undo.lost.saturating_sub(packets);
+        self.round.take_back(seen.taken_back);
+        self.undo.take_back(seen.taken_back);
         if self.undo.lost > 0 {
             return;
         }

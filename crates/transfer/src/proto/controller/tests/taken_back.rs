@@ -41,11 +41,11 @@ impl Feed<'_> {
         let (mut taken_back, mut losses, mut host_lost_packets) = (Vec::new(), Vec::new(), 0);
         for (number, run) in runs.iter().enumerate().filter(|(_, run)| run.taken_back == Some(step)) {
             host_lost_packets += u64::from(run.packets);
-            let Some(place) = self.charged.iter().position(|(charged, _)| *charged == number) else {
+            let Some(position) = self.charged.iter().position(|(charged, _)| *charged == number) else {
                 continue;
             };
-            let (_, back) = self.charged.remove(place);
-            self.charged[place..].iter_mut().for_each(|(_, later)| later.at -= u64::from(back.packets));
+            let (_, back) = self.charged.remove(position);
+            self.charged[position..].iter_mut().for_each(|(_, later)| later.at -= u64::from(back.packets));
             self.accounted -= u64::from(back.packets);
             taken_back.push(back);
         }
@@ -115,6 +115,9 @@ fn window(controller: &dyn Controller) -> f64 {
     controller.window_bytes() as f64
 }
 
+/// Makes a controller of one kind.
+type Make = fn() -> Box<dyn Controller>;
+
 /// Runs at least two round trips apart, so that each is a loss event. The first is the network's
 /// and ends slow start; so is the last, after all others were taken back.
 fn runs() -> impl Strategy<Value = Vec<Run>> {
@@ -139,7 +142,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn a_controller_forgets_losses_that_were_taken_back(runs in runs()) {
-        let kinds: [(&str, fn() -> Box<dyn Controller>); 5] = [
+        let kinds: [(&str, Make); 5] = [
             ("paper", || Box::new(Paper::new(Mode::Window, ControllerConfig::default()))),
             ("paper-rate", || Box::new(Paper::new(Mode::Rate, ControllerConfig::default()))),
             ("highspeed", || Box::new(Equation::highspeed())),
@@ -160,7 +163,7 @@ proptest! {
 #[test]
 fn slow_start_goes_on_after_its_first_loss_was_taken_back() {
     let runs = [Run { charged: 60, packets: 30, taken_back: Some(90) }];
-    let kinds: [fn() -> Box<dyn Controller>; 3] = [
+    let kinds: [Make; 3] = [
         || Box::new(Paper::new(Mode::Window, ControllerConfig::default())),
         || Box::new(Equation::highspeed()),
         || Box::new(Equation::tfrc()),
