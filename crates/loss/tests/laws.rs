@@ -3,7 +3,8 @@
 
 use barograph_loss::fuzzing::assert_sound;
 use barograph_loss::{
-    Cause, Classifier, Evidence, GapEvidence, Meter, Metrics, PaperClassifier, Signature, Verdict, read_line,
+    Cause, Classifier, Evidence, GapEvidence, LossRun, Meter, Metrics, PaperClassifier, Signature, Verdict,
+    read_line,
 };
 use proptest::prelude::*;
 
@@ -71,14 +72,23 @@ proptest! {
         let metrics = Meter::new().measure(&signature);
         let gaps = known.into_iter().map(|(host_drops, delay_s, is_marked)| GapEvidence { host_drops, delay_s, is_marked });
         let mut lost = 0;
+        let mut told = Vec::new();
         let diagnosis = Classifier::shipped().diagnose_gaps(
-            &signature, &metrics, &Evidence::default(), gaps, |gap, _, p| {
+            &signature, &metrics, &Evidence::default(), gaps.clone(), |gap, cause, p| {
                 assert!((0.0..=1.0).contains(&p));
                 lost += gap.lost;
+                told.push((gap, cause, p));
             },
         );
         assert_sound(&diagnosis, &metrics);
         prop_assert!(lost == 0 || lost == metrics.lost, "{lost} of {}", metrics.lost);
+        // A list of the same gaps gives the same diagnosis.
+        let each = signature.loss_runs().zip(gaps.chain(std::iter::repeat(GapEvidence::default())));
+        let mut by_list = Vec::new();
+        let of_list = Classifier::shipped().diagnose_runs(window, &Evidence::default(), each, |gap, cause, p| {
+            by_list.push((gap, cause, p));
+        });
+        prop_assert_eq!((of_list, by_list), (diagnosis, told));
     }
 
     #[test]
@@ -146,4 +156,24 @@ fn no_memory_is_allocated_after_the_first_window() {
     assert_eq!(counted.count_total, 0, "{counted:?}, {lost}");
     // Check that the counter counts allocations at all.
     assert_eq!(allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total, 1);
+}
+
+#[test]
+fn gaps_that_do_not_fit_their_window_have_an_unknown_cause() {
+    let gap = |received, lost| (LossRun { received, lost }, GapEvidence::default());
+    for (packets, gaps) in [
+        (299, vec![gap(100, 200)]),
+        (u32::MAX, vec![gap(0, u32::MAX)]),
+        (20_000, vec![gap(u32::MAX, u32::MAX); 3]),
+    ] {
+        let mut causes = Vec::new();
+        let diagnosis = Classifier::shipped().diagnose_runs(
+            packets,
+            &Evidence::default(),
+            gaps.iter().copied(),
+            |_, cause, _| causes.push(cause),
+        );
+        assert_eq!(diagnosis.verdict, Verdict::Inconclusive);
+        assert_eq!(causes, vec![Cause::Unknown; gaps.len()]);
+    }
 }

@@ -45,7 +45,7 @@ const TICKS_IN_S: u32 = 4000;
 /// Number of packets that the sender sends in a tick.
 const BURST: u32 = 21;
 const ROUNDS: usize = 5;
-/// The receiver's report of each gap. Without a delay, a loss would be charged at once.
+/// The receiver's report of each gap. Without a delay, most losses would be charged at once.
 const EVIDENCE: GapReport = GapReport { host_drops: None, is_marked: None, delay_us: Some(20) };
 /// The object never ends.
 const OBJECT_BYTES: u64 = 1 << 50;

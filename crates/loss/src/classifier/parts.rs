@@ -1,6 +1,7 @@
 //! Grouping of gaps by their own evidence.
 
 use super::pattern::KnownEvidence;
+use crate::metrics::RunSums;
 use crate::{Evidence, GapEvidence, LossRun};
 
 /// Smallest one-way delay just before the losses, in seconds, at which a queue counts as present.
@@ -57,9 +58,20 @@ impl GapGrouping {
         }
     }
 
-    /// Whether any gap can be in this group.
-    pub(crate) fn may_have(&self, group: GapGroup) -> bool {
-        group != GapGroup::Delayed || self.has_delays || self.has_marks
+    /// Sums over the gaps of the groups [`GapGroup::Delayed`] and [`GapGroup::Rest`].
+    pub(crate) fn sums(&self, gaps: impl Iterator<Item = (LossRun, GapEvidence)>) -> [GroupSums; 2] {
+        let mut sums = [GroupSums::default(); 2];
+        for (gap, known) in gaps {
+            let group = self.of_gap(&known);
+            for (sums, summed) in sums.iter_mut().zip([GapGroup::Delayed, GapGroup::Rest]) {
+                if group == summed {
+                    sums.add(gap, &known);
+                } else {
+                    sums.received += gap.received + gap.lost;
+                }
+            }
+        }
+        sums
     }
 
     /// Evidence on a group as a whole. If no gap has a delay, the delay of the window is used. If
@@ -73,6 +85,23 @@ impl GapGrouping {
             known.delay_s = delay.mean_s();
         }
         known
+    }
+}
+
+/// Sums over the gaps of a group. The packets of other gaps count as received.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GroupSums {
+    pub(crate) runs: RunSums,
+    pub(crate) delay: MeanDelay,
+    /// Packets since the last gap of the group.
+    received: u32,
+}
+
+impl GroupSums {
+    fn add(&mut self, gap: LossRun, known: &GapEvidence) {
+        let received = std::mem::take(&mut self.received) + gap.received;
+        self.runs.add(LossRun { received, lost: gap.lost });
+        self.delay.add(gap, known);
     }
 }
 

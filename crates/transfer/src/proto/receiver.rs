@@ -126,6 +126,7 @@ pub struct Receiver {
     newest: Option<TimestampEcho>,
     newest_at: Duration,
     least_delay: LeastDelay,
+    reports_delays: bool,
     drain: Drain,
     totals: Totals,
     schedule: Schedule,
@@ -165,6 +166,7 @@ impl Receiver {
             newest: None,
             newest_at: Duration::ZERO,
             least_delay: LeastDelay::default(),
+            reports_delays: true,
             drain: Drain::default(),
             totals: Totals::default(),
             schedule: Schedule::default(),
@@ -212,6 +214,13 @@ impl Receiver {
         self.totals.marked += u64::from(is_marked == Some(true));
         (self.newest, self.newest_at) = (Some(TimestampEcho { number, sent_us, held_us: 0 }), at);
         Ok(fresh)
+    }
+
+    /// Reports no delays from now on, because arrival times are not the kernel's. Packets wait in
+    /// the socket while the host is busy. If that time counted as delay on the path, each loss of
+    /// the host would seem to have a queue before it.
+    pub fn omit_delays(&mut self) {
+        self.reports_delays = false;
     }
 
     /// Lowers the limit of feedback datagrams, without header and seal, because the path to the
@@ -295,7 +304,8 @@ impl Receiver {
         let fresh = self.held.take(&arrival.range).ok_or(Refusal::Scattered(held::RANGES_MAX))?;
         let delay_us = self.least_delay.learn(arrival.sent_us, arrival.at);
         let seen = GapContext { drops: arrival.drops, is_marked: arrival.is_marked, delay_us };
-        let evidence = || between(self.highest.as_ref(), &seen, &self.least_delay);
+        let least_delay = self.reports_delays.then_some(&self.least_delay);
+        let evidence = || between(self.highest.as_ref(), &seen, least_delay);
         self.numbers.take(number, position, evidence);
         if !matches!(position, NumberPosition::Late { .. }) {
             self.highest = Some(seen);
@@ -321,8 +331,8 @@ impl Receiver {
 }
 
 /// Returns the evidence of a gap. `before` is the highest packet before the gap, and `after` is the
-/// packet that opened the gap.
-fn between(before: Option<&GapContext>, after: &GapContext, least_delay: &LeastDelay) -> GapReport {
+/// packet that opened the gap. Without `least_delay`, no delay is reported.
+fn between(before: Option<&GapContext>, after: &GapContext, least_delay: Option<&LeastDelay>) -> GapReport {
     let Some(before) = before else { return GapReport::default() };
     GapReport {
         host_drops: before.drops.zip(after.drops).map(|(before, after)| drain::rose(before, after)),
@@ -331,6 +341,6 @@ fn between(before: Option<&GapContext>, after: &GapContext, least_delay: &LeastD
             (Some(false), Some(false)) => Some(false),
             _ => None,
         },
-        delay_us: least_delay.above(before.delay_us),
+        delay_us: least_delay.and_then(|least| least.above(before.delay_us)),
     }
 }

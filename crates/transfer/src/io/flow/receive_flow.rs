@@ -40,6 +40,9 @@ impl ReceiveFlow {
         let mut context = LoopContext::new(monitor);
         let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();
         let capabilities = self.socket.capabilities();
+        if !capabilities.has_times {
+            self.receiver.omit_delays();
+        }
         let mut receiving = ReceiveLoop {
             sleep: ReceiveSleep::new(capabilities.receive_buffer_bytes, capabilities.has_times),
             inbox_trains: if capabilities.receives_trains { INBOX_TRAINS } else { INBOX_DATAGRAMS },

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use barograph_loss::{
-    Cause, Classifier, Evidence, GapEvidence, Metrics, PaperClassifier, Signature, Verdict,
+    Cause, Classifier, Evidence, GapEvidence, LossRun, Meter, PaperClassifier, Signature, Verdict,
 };
 
 use crate::proto::LossClassification;
@@ -21,7 +21,15 @@ pub(super) struct Judge {
 #[derive(Clone, Debug)]
 enum Method {
     Default(Arc<Classifier>),
-    Paper(Arc<PaperClassifier>),
+    Paper(PaperMethod),
+}
+
+/// The paper's classifier, with buffers for the window.
+#[derive(Clone, Debug)]
+struct PaperMethod {
+    classifier: Arc<PaperClassifier>,
+    signature: Signature,
+    meter: Meter,
 }
 
 impl Judge {
@@ -35,7 +43,7 @@ impl Judge {
         };
         let method = match classification {
             LossClassification::Model(classifier) => Method::Default(classifier.clone()),
-            LossClassification::Paper => Method::Paper(shipped_paper()),
+            LossClassification::Paper => Method::Paper(PaperMethod::shipped()),
             _ => Method::Default(shipped()),
         };
         Some(Self { method, has_counter, has_pattern })
@@ -51,31 +59,25 @@ impl Judge {
         Self { method: Method::Default(Arc::new(classifier)), has_counter: true, has_pattern: true }
     }
 
-    /// Appends the cause of each gap of the window to `causes`. Returns whether claims of the
-    /// receiver were contradicted.
+    /// Appends the cause of each gap of a window of `packets` packets to `causes`. Returns whether
+    /// claims of the receiver were contradicted.
     pub(super) fn judge(
-        &self,
-        window: &Signature,
-        metrics: &Metrics,
+        &mut self,
+        packets: u32,
+        gaps: &[(LossRun, GapEvidence)],
         burst: u32,
-        gaps: &[GapEvidence],
         causes: &mut Vec<Cause>,
     ) -> bool {
-        match &self.method {
+        match &mut self.method {
             Method::Default(classifier) => {
                 let evidence = Evidence { burst: Some(burst), ..Evidence::default() };
                 let gaps = gaps.iter().copied();
-                let diagnosis = classifier
-                    .diagnose_gaps(window, metrics, &evidence, gaps, |_, cause, _| causes.push(cause));
+                let diagnosis =
+                    classifier.diagnose_runs(packets, &evidence, gaps, |_, cause, _| causes.push(cause));
                 diagnosis.evidence_used.disbelieved
             }
-            Method::Paper(classifier) => {
-                // Dickens §2.2: one verdict for all losses of the window.
-                let cause = match classifier.diagnose(metrics).verdict {
-                    Verdict::Host => Cause::Host,
-                    Verdict::Network => Cause::Network,
-                    Verdict::Hybrid | Verdict::Inconclusive => Cause::Unknown,
-                };
+            Method::Paper(method) => {
+                let cause = method.cause(packets, gaps);
                 causes.extend(gaps.iter().map(|_| cause));
                 false
             }
@@ -85,6 +87,26 @@ impl Judge {
     /// Whether marks and delays are used, so that a loss may be settled by them.
     pub(super) fn has_path_evidence(&self) -> bool {
         matches!(self.method, Method::Default(_))
+    }
+}
+
+impl PaperMethod {
+    fn shipped() -> Self {
+        Self { classifier: shipped_paper(), signature: Signature::new(), meter: Meter::new() }
+    }
+
+    /// Cause of all losses of the window: the paper's classifier has one verdict for all (Dickens
+    /// §2.2).
+    fn cause(&mut self, packets: u32, gaps: &[(LossRun, GapEvidence)]) -> Cause {
+        let runs = gaps.iter().flat_map(|(gap, _)| [gap.received, gap.lost]);
+        if self.signature.fill_runs(packets, runs).is_err() {
+            return Cause::Unknown;
+        }
+        match self.classifier.diagnose(&self.meter.measure(&self.signature)).verdict {
+            Verdict::Host => Cause::Host,
+            Verdict::Network => Cause::Network,
+            Verdict::Hybrid | Verdict::Inconclusive => Cause::Unknown,
+        }
     }
 }
 

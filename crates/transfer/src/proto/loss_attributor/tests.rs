@@ -295,18 +295,80 @@ fn a_loss_over_a_long_queue_or_beside_a_mark_is_charged_at_once() {
 }
 
 #[test]
-fn a_receiver_that_hides_the_delay_gains_no_time() {
-    for host_drops in [None, Some(true)] {
+fn a_claim_without_a_delay_is_charged_at_once() {
+    let mut attributed = Vec::new();
+    let hidden = GapReport { host_drops: Some(true), ..GapReport::default() };
+    let mut attributor = LossAttributor::default();
+    attributor.lose(context(MS), missing(500, 2, hidden), &mut attributed);
+    assert_eq!(attributed.first().map(|told| told.cause), Some(Cause::Network));
+    // A pattern of few runs does not name the host either.
+    attributor.lose(context(MS), missing(5000, 200, hidden), &mut attributed);
+    poll(&mut attributor, 40 * MS, 8000);
+    assert_eq!(attributor.ack_lost(5000, 1500), Some(Cause::Network));
+}
+
+#[test]
+fn a_loss_without_a_delay_waits_once_in_a_million_packets() {
+    // A loss that expires, and one that the network is blamed for.
+    let wait = |attributor: &mut LossAttributor, runs: &[(u64, u32)]| {
         let mut attributed = Vec::new();
-        let hidden = GapReport { host_drops, ..GapReport::default() };
+        for (index, packets) in runs {
+            attributor.lose(context(MS), missing(*index, *packets, GapReport::default()), &mut attributed);
+        }
+        assert_eq!(attributor.pending(), lost(runs));
+        let end = runs.last().map_or(0, |(index, packets)| index + u64::from(*packets)) + 1000;
+        poll(attributor, 400 * MS, end);
+        assert_eq!(attributor.pending(), 0);
+        end
+    };
+    let singles: Vec<_> = single().into_iter().take_while(|(index, _)| *index < 15_000).collect();
+    for runs in [&[(5000, 300)][..], &singles] {
         let mut attributor = LossAttributor::default();
-        attributor.lose(context(MS), missing(500, 2, hidden), &mut attributed);
-        assert_eq!(attributed.first().map(|told| told.cause), Some(Cause::Network));
-        // A pattern of few runs does not name the host either.
-        attributor.lose(context(MS), missing(5000, 200, hidden), &mut attributed);
-        poll(&mut attributor, 40 * MS, 8000);
-        assert_eq!(attributor.ack_lost(5000, 1500), Some(Cause::Network));
+        let end = wait(&mut attributor, runs);
+        for (after, evidence, waits) in [
+            (LossAttributor::IMPATIENT_PACKETS + 1, GapReport::default(), false),
+            (LossAttributor::IMPATIENT_PACKETS + 2000, quiet(), true),
+            (LossAttributor::DELAY_NEEDED_PACKETS - 1, GapReport::default(), false),
+            (LossAttributor::DELAY_NEEDED_PACKETS, GapReport::default(), true),
+        ] {
+            let (mut attributor, mut attributed) = (attributor.clone(), Vec::new());
+            attributor.lose(context(2000 * MS), missing(end + after, 1, evidence), &mut attributed);
+            let charged: Vec<_> =
+                attributed.iter().filter(|told| told.missing.index == end + after).collect();
+            assert_eq!(charged.is_empty(), waits, "{after} packets later");
+        }
     }
+}
+
+#[test]
+fn stalls_of_a_host_that_reports_no_delay_are_not_charged() {
+    let mut attributor = LossAttributor::default();
+    let lost_all = lost(&stalls());
+    let (told, _) = lose(&mut attributor, &stalls(), GapReport::default());
+    assert!(told[0] * 10 >= lost_all * 7 && told[1] == 0, "{told:?} of {lost_all}");
+    // After a verdict for the host, the next loss waits, too.
+    let mut attributed = Vec::new();
+    attributor.lose(context(100 * MS), missing(62_000, 100, GapReport::default()), &mut attributed);
+    assert_eq!(attributed, []);
+}
+
+#[test]
+fn a_window_of_many_gaps_is_classified_more_rarely() {
+    let classifications = |every: usize| {
+        let mut attributor = LossAttributor::default();
+        let mut attributed = Vec::new();
+        for index in (0..100_000u64).step_by(every) {
+            let now = Duration::from_micros(10 * index);
+            attributor.lose(context(now), missing(index, 1, quiet()), &mut attributed);
+            attributor.poll(context(now), index + 1, &mut attributed);
+        }
+        attributor.classifications()
+    };
+    let (few, many, most) = (classifications(1000), classifications(20), classifications(2));
+    // A second has 50 round trips. 1000 gaps or more are classified every 0.1 s.
+    assert!((33..=50).contains(&few), "{few}");
+    assert!((11..=17).contains(&many), "{many}");
+    assert!((9..=14).contains(&most), "{most}");
 }
 
 #[test]

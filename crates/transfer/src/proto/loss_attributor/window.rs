@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_loss::{Cause, GapEvidence, Meter, Signature};
+use barograph_loss::{Cause, GapEvidence, LossRun};
 
 use super::judge::Judge;
 use super::{AttributedLoss, SettledBy, UnattributedLoss};
@@ -14,11 +14,10 @@ use crate::proto::wire::GapReport;
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
     start: u64,
-    /// This field and the next three fields are buffers for [`Window::classify`]. The buffers are
-    /// kept so that no memory is allocated for each classification.
-    signature: Signature,
-    meter: Meter,
-    known: Vec<GapEvidence>,
+    /// `runs`: the gaps as the classifier takes them, with the evidence of each. `causes`: the
+    /// cause of each of these runs. Both are buffers for [`Window::classify`], kept so that no
+    /// memory is allocated for each classification.
+    runs: Vec<(LossRun, GapEvidence)>,
     causes: Vec<Cause>,
 }
 
@@ -72,6 +71,8 @@ pub(super) struct Outcome {
     pub(super) is_network: bool,
     /// Whether the deadline of a loss passed without a verdict.
     pub(super) has_expired: bool,
+    /// Index and deadline of the oldest loss that is still pending.
+    pub(super) oldest_pending: Option<(u64, Duration)>,
 }
 
 impl Gap {
@@ -121,16 +122,17 @@ impl Gap {
 impl Window {
     /// Whether no loss waits for a classification.
     pub(super) fn is_attributed(&self) -> bool {
-        self.gaps.iter().all(|gap| match gap.reported {
+        // Losses that wait are the latest ones.
+        self.gaps.iter().rev().all(|gap| match gap.reported {
             ReportedCause::Nothing | ReportedCause::Claimed => false,
             ReportedCause::Doubtful(_) => gap.is_judged,
             ReportedCause::Host | ReportedCause::Network => true,
         })
     }
 
-    /// The oldest gap without a cause.
-    pub(super) fn oldest_pending(&self) -> Option<&Gap> {
-        self.gaps.iter().find(|gap| gap.reported == ReportedCause::Nothing)
+    /// Number of runs of lost packets in the window.
+    pub(super) fn gaps(&self) -> usize {
+        self.gaps.len()
     }
 
     /// Number of lost packets without a cause.
@@ -207,18 +209,15 @@ impl Window {
     /// takes back doubtful reports of losses that are the host's.
     pub(super) fn classify(
         &mut self,
-        judge: &Judge,
+        judge: &mut Judge,
         look: Look,
         attributed: &mut Vec<AttributedLoss>,
     ) -> Outcome {
-        let has_claims = self.gaps.iter().any(Gap::has_claim);
-        self.draw(look.settled);
-        let metrics = self.meter.measure(&self.signature);
+        let (packets, has_claims) = self.list_runs(look.settled);
         self.causes.clear();
-        let is_disbelieved =
-            judge.judge(&self.signature, &metrics, look.burst, &self.known, &mut self.causes);
-        let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
-        let has_few_runs = metrics.gaps < RUNS_MIN && judge.has_path_evidence();
+        let is_disbelieved = judge.judge(packets, &self.runs, look.burst, &mut self.causes);
+        let is_short = packets < PATTERN_PACKETS_MIN;
+        let has_few_runs = self.runs.len() < RUNS_MIN && judge.has_path_evidence();
         let mut outcome = Outcome { is_disbelieved: has_claims && is_disbelieved, ..Outcome::default() };
         let (mut at, mut last_end) = (0, None);
         for gap in &mut self.gaps {
@@ -228,9 +227,9 @@ impl Window {
             let is_claimed = gap.has_claim() && !is_disbelieved;
             let cause = match self.causes.get(at).copied().unwrap_or(Cause::Unknown) {
                 Cause::Host if is_claimed => Cause::Host,
-                Cause::Host if is_short || has_few_runs && gap.missing.evidence.delay_us.is_none() => {
-                    Cause::Unknown
-                }
+                Cause::Host if is_short => Cause::Unknown,
+                // Without the delay, a queue that overflows once and a stall look alike.
+                _ if has_few_runs && gap.missing.evidence.delay_us.is_none() => Cause::Unknown,
                 cause => cause,
             };
             outcome.is_host |= cause == Cause::Host && !is_claimed;
@@ -246,9 +245,13 @@ impl Window {
             outcome.has_expired |= gap.is_patient
                 && settled.is_some_and(|settled| settled.cause == Cause::Unknown && settled.before.is_none());
             attributed.extend(settled);
+            if gap.reported == ReportedCause::Nothing && outcome.oldest_pending.is_none() {
+                outcome.oldest_pending = Some((gap.missing.index, gap.deadline));
+            }
         }
         if outcome.has_expired {
             self.expire(attributed);
+            outcome.oldest_pending = None;
         }
         outcome
     }
@@ -259,29 +262,34 @@ impl Window {
         attributed.extend(pending.filter_map(Gap::expire));
     }
 
-    /// Builds the signature of the window, with the evidence of each gap.
-    fn draw(&mut self, settled: u64) {
-        self.signature.clear();
-        self.known.clear();
-        let mut at = self.start;
-        let mut last_end = None;
+    /// Lists the runs of the window, with the evidence of each; adjacent gaps are one run. Returns
+    /// the number of packets of the window, and whether the receiver claims that its host dropped
+    /// some.
+    fn list_runs(&mut self, settled: u64) -> (u32, bool) {
+        self.runs.clear();
+        let (mut at, mut has_claims) = (self.start, false);
         for gap in &self.gaps {
+            has_claims |= gap.has_claim();
             let known = known(&gap.missing.evidence);
-            match (last_end, self.known.last_mut()) {
-                (Some(end), Some(last)) if end == gap.missing.index => join(last, &known),
-                _ => self.known.push(known),
+            match self.runs.last_mut() {
+                Some((run, whole)) if at == gap.missing.index => {
+                    run.lost = run.lost.saturating_add(gap.missing.packets);
+                    join(whole, &known);
+                }
+                _ => {
+                    let received = packets_between(at, gap.missing.index);
+                    self.runs.push((LossRun { received, lost: gap.missing.packets }, known));
+                }
             }
-            let came = u32::try_from(gap.missing.index.saturating_sub(at)).unwrap_or(u32::MAX);
-            // A window is far shorter than the longest signature. Only a single run can be longer
-            // than a signature; such a run is left out.
-            let _ = self.signature.push_received(came);
-            let _ = self.signature.push_lost(gap.missing.packets);
             at = gap.end();
-            last_end = Some(at);
         }
-        let came = u32::try_from(settled.saturating_sub(at)).unwrap_or(u32::MAX);
-        let _ = self.signature.push_received(came);
+        (packets_between(self.start, settled.max(at)), has_claims)
     }
+}
+
+/// Number of packets from one index to another. A window has far less than 2^32 packets.
+fn packets_between(from: u64, to: u64) -> u32 {
+    u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX)
 }
 
 /// Verdict on a gap.
@@ -369,7 +377,7 @@ const PATTERN_PACKETS_MIN: u32 = 2000;
 
 /// Number of runs of losses from which a pattern alone names the host. The delay excludes a queue;
 /// without it, a queue that overflows once or twice looks like stalls.
-const RUNS_MIN: u32 = 4;
+const RUNS_MIN: usize = 4;
 
 /// Longest run of losses that is no outage (packets; `docs/spec/classify.md`, §2).
 const OUTAGE_RUN: u32 = 250;

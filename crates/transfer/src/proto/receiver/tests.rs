@@ -77,6 +77,23 @@ fn feedback_reports_gaps_with_their_evidence() {
 }
 
 #[test]
+fn without_arrival_times_of_the_kernel_the_delay_is_unknown() {
+    let mut receiver = receiver(10_000);
+    receiver.omit_delays();
+    for number in [0, 1] {
+        receiver.handle_data(&packet(number)).unwrap();
+    }
+    // Packet 2 waited 30 ms in the socket of a busy host, which dropped packet 3.
+    let waited = packet(2).at + us(30_000);
+    receiver.handle_data(&Arrival { at: waited, ..packet(2) }).unwrap();
+    receiver.handle_data(&Arrival { at: waited, drops: None, ..packet(4) }).unwrap();
+    let told = feedback(&mut receiver);
+    assert_eq!(counts(&told), [(3, 1), (1, 0)]);
+    let unknown = GapReport { host_drops: None, is_marked: Some(false), delay_us: None };
+    assert_eq!(told.runs.first().map(|run| run.evidence), Some(unknown));
+}
+
+#[test]
 fn late_packets_fill_gaps_and_copies_are_refused() {
     let mut receiver = receiver(10_000);
     for number in [0, 10, 5, 1, 9] {
