@@ -1,8 +1,6 @@
 //! Runs the operator's guide, `docs/guide/nats.md`, as it is written: its scripts, configurations
 //! and stations. The test replaces the addresses and ports of the guide by addresses and ports of
 //! this host.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! The `barograph` binary as people run it: start, kill, restart, reload, stop, and mistakes.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};

@@ -3,8 +3,6 @@
 //! commands must print what the `text` block after them shows, apart from numbers. Blocks marked
 //! `sh no-test` need another host. The output in blocks marked `text example` depends on the host.
 //! `nats.md` has a test of its own (`guide.rs`).
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -1,6 +1,6 @@
 //! Two receivers of one directory, where the first receiver is killed.
 
-use crate::{barograph, receive_here, send, tree};
+use super::{barograph, receive_here, send, tree};
 use std::fs;
 
 /// Size of the object, in bytes. Sending the object at [`RATE`] takes eight seconds. [`RATE`] is

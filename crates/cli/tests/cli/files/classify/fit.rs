@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::{checked, command};
-use crate::{assert_refused, text};
+use crate::files::{assert_refused, text};
 
 /// Windows of 2000 packets with a clear cause: the host loses bursts of 60 to 159 packets, and the
 /// network loses single packets. Every 50th window has both causes.

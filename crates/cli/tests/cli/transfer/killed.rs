@@ -9,7 +9,7 @@ use std::time::Duration;
 use barograph_sim::{Link, LinkSpec, Network, PacketLoss, Reorder, SeededRng, network_or_skip};
 use barograph_transfer::io::identity::Identity;
 
-use crate::{Running, barograph, hosts, tree};
+use super::{Running, barograph, hosts, tree};
 
 /// Size of the object in a trial, in bytes.
 const BYTES: usize = 6_000_000;
@@ -162,7 +162,7 @@ fn a_transfer_between_two_hosts_resumes_after_either_end_is_killed() {
     between_hosts(&network, 100..104);
 }
 
-/// Run this test with `cargo test -p barograph --test transfer -- --ignored --nocapture hundred`.
+/// Run this test with `cargo test -p barograph --test cli -- --ignored --nocapture hundred`.
 /// The test takes about six minutes.
 #[test]
 #[ignore = "six minutes: what it shows, four trials show in `make test`"]

@@ -2,8 +2,6 @@
 //! peers, a test on demand, `best` towards a host that is never measured, and a site that is cut
 //! off and returns. Without root, the test is skipped with a message. Only the creation of the
 //! hosts needs root; an ordinary user runs the stations.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,6 +1,5 @@
 //! Runs the built binary: output, messages and exit codes of `plan` and of the commands that read
 //! files.
-#![allow(missing_docs, clippy::unwrap_used)]
 
 mod classify;
 mod compare;

@@ -1,8 +1,6 @@
 //! Stations on two hosts (network namespaces), as people run them: joined, killed, restarted, and
 //! at sites that they found. Without root, the tests are skipped with a message. Only the creation
 //! of the hosts needs root; an ordinary user runs the stations where possible.
-#![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::Write;
 use std::net::SocketAddr;

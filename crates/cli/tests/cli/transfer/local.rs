@@ -7,7 +7,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::{Running, barograph, receive_here, send, send_all, tree};
+use super::{Running, barograph, receive_here, send, send_all, tree};
 
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = barograph().args(arguments).output().unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use barograph_sim::{Link, LinkSpec, Network, network_or_skip};
 
-use crate::{Running, of, tree};
+use super::{Running, of, tree};
 
 /// User ID of the user without privileges.
 const USER: u32 = 65_534;
