@@ -100,8 +100,9 @@ mod tests {
     /// Writes windows of eight runs of each cause, ten windows a run. The host stalls for 5 to 9
     /// packets, which the built-in model was not fitted on.
     fn write_short_stalls(directory: &Path) {
-        let causes: [(&str, fn(u32) -> u32); 2] =
-            [("cpu", |noise| 5 + noise % 5), ("network", |noise| 1 + u32::from(noise % 6 == 0))];
+        let stall = |noise| 5 + noise % 5;
+        let single = |noise: u32| 1 + u32::from(noise.is_multiple_of(6));
+        let causes: [(&str, &dyn Fn(u32) -> u32); 2] = [("cpu", &stall), ("network", &single)];
         let mut text = "# window 20000\n".to_owned();
         for (cause, length) in causes {
             for window in 0..80 {
