@@ -208,11 +208,6 @@ fn a_new_station_with_a_confusable_name_is_refused() {
 
 #[test]
 fn no_caller_is_served_without_a_known_token() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quiet(state.path()));
-    let address = station.address();
-    let token = invite(address, None);
-    let own = std::fs::read_to_string(state.path().join("token")).unwrap();
     let requests = [
         ("PUT", "entry?ttl_s=10"),
         ("POST", "entry?registration=x"),
@@ -226,6 +221,13 @@ fn no_caller_is_served_without_a_known_token() {
         ("GET", "next_seq?origin=a"),
     ];
     for (method, path) in requests {
+        // Each request has a station of its own: after eight wrong tokens, a station delays its
+        // responses by seconds.
+        let state = tempfile::tempdir().unwrap();
+        let station = serve(quiet(state.path()));
+        let address = station.address();
+        let token = invite(address, None);
+        let own = std::fs::read_to_string(state.path().join("token")).unwrap();
         let path = format!("/v1/engine/{path}");
         let none = send(address, method, &path, &[], "");
         assert_eq!((none.status, kind(&none).as_str()), (401, "denied"), "{method} {path}");
