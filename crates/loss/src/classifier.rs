@@ -139,8 +139,8 @@ impl Classifier {
     /// order. The result is that of [`Classifier::diagnose_gaps`], in a fraction of the time for a
     /// window with few gaps, because no [`Signature`] is built or read.
     ///
-    /// If the gaps do not fit the window, or the window has more than [`Signature::PACKETS_MAX`]
-    /// packets, the cause of all gaps is unknown.
+    /// If the gaps need more packets than the window has, or than [`Signature::PACKETS_MAX`], the
+    /// cause of all gaps is unknown.
     ///
     /// ```
     /// use barograph_loss::{Classifier, Evidence, GapEvidence, LossRun, Verdict};
@@ -160,13 +160,14 @@ impl Classifier {
         gaps: impl Iterator<Item = (LossRun, GapEvidence)> + Clone,
         on_gap: impl FnMut(LossRun, Cause, f64),
     ) -> Diagnosis {
-        let length = |gap: LossRun| u64::from(gap.received) + u64::from(gap.lost);
-        let needed: u64 = without_evidence(gaps.clone()).map(length).sum();
-        let metrics = if needed <= u64::from(packets.min(Signature::PACKETS_MAX)) {
-            Metrics::of_gaps(packets, without_evidence(gaps.clone()))
-        } else {
-            Metrics::default()
-        };
+        let room = u64::from(packets.min(Signature::PACKETS_MAX));
+        let mut needed = 0;
+        let fitting = without_evidence(gaps.clone()).take_while(|gap| {
+            needed += u64::from(gap.received) + u64::from(gap.lost);
+            needed <= room
+        });
+        let metrics = Metrics::of_gaps(packets, fitting);
+        let metrics = if needed <= room { metrics } else { Metrics::default() };
         self.diagnose_each(&metrics, evidence, gaps, on_gap)
     }
 

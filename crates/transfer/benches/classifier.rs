@@ -27,8 +27,8 @@ use barograph_transfer::testkit::io::seal::{Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig, Train};
 use barograph_transfer::testkit::wire::{self, DataHead, Feedback, GapReport, Header, PacketKind};
 use barograph_transfer::testkit::{
-    Arrival, Controller, LossAttributor, Packet, PathContext, Receiver, ReceiverConfig, Sender, SenderConfig,
-    UnattributedLoss,
+    Arrival, AttributedLoss, Controller, LossAttributor, Packet, PathContext, Receiver, ReceiverConfig,
+    Sender, SenderConfig, UnattributedLoss,
 };
 use rangemap::RangeSet;
 
@@ -158,6 +158,8 @@ struct Transfer<'a> {
     receiver: Receiver,
     outbox: Outbox,
     attributor: LossAttributor,
+    /// Buffer for the causes that the second classifier reports, as a sender has one.
+    attributed: Vec<AttributedLoss>,
     /// Lost runs that the second classifier does not have yet: first index, packets, sending time.
     missing: VecDeque<(u64, u32, Duration)>,
     sent: u64,
@@ -189,6 +191,7 @@ impl<'a> Transfer<'a> {
             .unwrap(),
             outbox,
             attributor: LossAttributor::for_classification(&LossClassification::Pattern).unwrap(),
+            attributed: Vec::new(),
             missing: VecDeque::new(),
             sent: 0,
             arriving: VecDeque::new(),
@@ -282,7 +285,7 @@ impl<'a> Transfer<'a> {
     /// Gives the second classifier the losses before the packet `covered`.
     fn classify(&mut self, covered: u64) {
         let context = PathContext { now: self.now, rtt: 2 * ONE_WAY, burst: BURST };
-        let mut attributed = Vec::new();
+        self.attributed.clear();
         let start = Instant::now();
         while let Some((index, packets, sent)) =
             self.missing.pop_front_if(|(first, packets, _)| *first + u64::from(*packets) < covered)
@@ -290,9 +293,9 @@ impl<'a> Transfer<'a> {
             let bytes = u64::from(packets * PACKET_BYTES);
             let evidence = EVIDENCE;
             let missing = UnattributedLoss { index, packets, bytes, sent, in_flight_bytes: 0, evidence };
-            self.attributor.lose(context, missing, &mut attributed);
+            self.attributor.lose(context, missing, &mut self.attributed);
         }
-        self.attributor.poll(context, covered, &mut attributed);
+        self.attributor.poll(context, covered, &mut self.attributed);
         self.cost.classifier += start.elapsed();
     }
 }

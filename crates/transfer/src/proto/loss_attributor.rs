@@ -40,7 +40,7 @@ use crate::proto::wire::GapReport;
 /// receiver reports no delay does not wait either after a pending loss was not the host's, until
 /// [`LossAttributor::DELAY_NEEDED_PACKETS`] packets were sent or a pattern names the host.
 ///
-/// Classifying a window takes 1 to 30 µs, depending on the number of gaps. After the window has had
+/// Classifying a window takes 4 to 50 µs, depending on the number of gaps. After the window has had
 /// its largest number of gaps, no more memory is allocated.
 #[derive(Clone, Debug)]
 pub struct LossAttributor {
@@ -181,7 +181,10 @@ impl LossAttributor {
             // cause is known.
             self.classify_window(context, missing.index, attributed);
         }
-        self.trim(missing.index, attributed);
+        // Trim several gaps at once, which is cheaper.
+        if self.window.start() + Self::WINDOW_PACKETS + TRIM_PACKETS < missing.index {
+            self.trim(missing.index, attributed);
+        }
         if !self.judge.has_counter {
             missing.evidence.host_drops = None;
         }
@@ -328,12 +331,15 @@ fn long_queue(rtt: Duration) -> Duration {
     (rtt / 8).clamp(Duration::from_micros(300), Duration::from_millis(4))
 }
 
-/// Time between two classifications for each gap in the window. Classifying takes about 30 ns for
-/// each gap, so it takes at most 0.03 % of a core. That is less than 1 % of the CPU time of a
+/// Time between two classifications for each gap in the window. Classifying takes about 50 ns for
+/// each gap, so it takes at most 0.05 % of a core. That is less than 1 % of the CPU time of a
 /// sender at 1 Gbit/s. At most 0.1 s, so that losses are not answered much later in a window of
 /// many gaps.
 const TIME_PER_GAP: Duration = Duration::from_micros(100);
 const INTERVAL_MIN_MAX: Duration = Duration::from_millis(100);
+
+/// Number of packets by which a window that is not classified may be too long.
+const TRIM_PACKETS: u64 = LossAttributor::WINDOW_PACKETS / 16;
 
 /// Longest time that a loss is pending, in round trips and as a time.
 const WAIT_ROUND_TRIPS: u32 = 16;

@@ -75,6 +75,18 @@ pub(super) struct Outcome {
     pub(super) oldest_pending: Option<(u64, Duration)>,
 }
 
+/// The runs of a window before they are classified.
+#[derive(Clone, Copy, Debug, Default)]
+struct Listed {
+    /// Number of packets of the window.
+    packets: u32,
+    /// Whether the receiver claims that its host dropped some of the losses.
+    has_claims: bool,
+    /// Number of gaps with final causes before the first other gap, and number of their runs.
+    settled_gaps: usize,
+    settled_runs: usize,
+}
+
 impl Gap {
     fn end(&self) -> u64 {
         self.missing.index + u64::from(self.missing.packets)
@@ -158,6 +170,11 @@ impl Window {
         }
     }
 
+    /// Index before which the window has no gaps.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Removes runs that began before `start`. Runs without a cause are reported as unknown.
     /// Returns whether one of them still had time to wait.
     pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) -> bool {
@@ -213,14 +230,20 @@ impl Window {
         look: Look,
         attributed: &mut Vec<AttributedLoss>,
     ) -> Outcome {
-        let (packets, has_claims) = self.list_runs(look.settled);
+        let Listed { packets, has_claims, settled_gaps, settled_runs } = self.list_runs(look.settled);
         self.causes.clear();
         let is_disbelieved = judge.judge(packets, &self.runs, look.burst, &mut self.causes);
         let is_short = packets < PATTERN_PACKETS_MIN;
         let has_few_runs = self.runs.len() < RUNS_MIN && judge.has_path_evidence();
         let mut outcome = Outcome { is_disbelieved: has_claims && is_disbelieved, ..Outcome::default() };
-        let (mut at, mut last_end) = (0, None);
-        for gap in &mut self.gaps {
+        // Final causes stay, so these gaps are not read again. Most gaps of a window have them.
+        let by_pattern = |(_, known): &(LossRun, GapEvidence)| {
+            (is_disbelieved || known.host_drops != Some(1)) && !(has_few_runs && known.delay_s.is_none())
+        };
+        let mut settled = self.runs.iter().zip(&self.causes).take(settled_runs);
+        outcome.is_host = !is_short && settled.any(|(run, cause)| *cause == Cause::Host && by_pattern(run));
+        let (mut at, mut last_end) = (settled_runs, None);
+        for gap in self.gaps.range_mut(settled_gaps..) {
             // Adjacent runs are one run in the signature.
             at += usize::from(last_end.is_some_and(|end| end != gap.missing.index));
             last_end = Some(gap.end());
@@ -262,17 +285,21 @@ impl Window {
         attributed.extend(pending.filter_map(Gap::expire));
     }
 
-    /// Lists the runs of the window, with the evidence of each; adjacent gaps are one run. Returns
-    /// the number of packets of the window, and whether the receiver claims that its host dropped
-    /// some.
-    fn list_runs(&mut self, settled: u64) -> (u32, bool) {
+    /// Lists the runs of the window, with the evidence of each; adjacent gaps are one run.
+    fn list_runs(&mut self, settled: u64) -> Listed {
         self.runs.clear();
-        let (mut at, mut has_claims) = (self.start, false);
-        for gap in &self.gaps {
-            has_claims |= gap.has_claim();
+        let mut listed = Listed::default();
+        let (mut at, mut is_settled) = (self.start, true);
+        for (position, gap) in self.gaps.iter().enumerate() {
+            listed.has_claims |= gap.has_claim();
+            let is_new = self.runs.is_empty() || at != gap.missing.index;
+            if is_new && is_settled {
+                (listed.settled_gaps, listed.settled_runs) = (position, self.runs.len());
+            }
+            is_settled &= matches!(gap.reported, ReportedCause::Host | ReportedCause::Network);
             let known = known(&gap.missing.evidence);
             match self.runs.last_mut() {
-                Some((run, whole)) if at == gap.missing.index => {
+                Some((run, whole)) if !is_new => {
                     run.lost = run.lost.saturating_add(gap.missing.packets);
                     join(whole, &known);
                 }
@@ -283,7 +310,8 @@ impl Window {
             }
             at = gap.end();
         }
-        (packets_between(self.start, settled.max(at)), has_claims)
+        listed.packets = packets_between(self.start, settled.max(at));
+        listed
     }
 }
 
