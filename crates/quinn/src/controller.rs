@@ -12,8 +12,8 @@ use quinn_proto::RttEstimator;
 
 use crate::cap::{AckedBatch, DrainCap};
 use crate::inbox::{Inbox, LossCounts};
-use crate::ledger::{Chargeable, Claim, Ledger, Loss, Settled};
-use crate::queue::{RecentMinimum, is_standing};
+use crate::ledger::{Chargeable, Claim, Evidence, Ledger, Loss, Settled, UnqueuedRoundTrips};
+use crate::pauses::{DELAY_MAX, Pauses};
 use crate::wire::{Report, ReportedRise};
 
 /// Puts a [`HostLossController`] around the controllers of another factory.
@@ -56,7 +56,7 @@ impl ControllerFactory for HostLossConfig {
             mtu: current_mtu,
             reported: 0,
             path: None,
-            recent: RecentMinimum::new(now),
+            pauses: Pauses::default(),
             acked_bytes: 0,
             cap: DrainCap::new(now),
         })
@@ -66,8 +66,9 @@ impl ControllerFactory for HostLossConfig {
 /// A controller around another one.
 ///
 /// The other controller reacts to every loss at once. A copy that was not told of the loss sees all
-/// other events. If the receiver reports in time that its socket dropped the packets, the copy
-/// continues instead. While the host loses packets, the window is limited to what the host reads.
+/// other events. If the receiver reports in time that its socket dropped the packets, and the round
+/// trips show that it paused and that no queue stood on the path, the copy continues instead. While
+/// the host loses packets, the window is limited to what the host reads.
 #[derive(Clone)]
 pub struct HostLossController {
     ledger: Ledger<Inner>,
@@ -77,7 +78,7 @@ pub struct HostLossController {
     /// Number of the last report.
     reported: u32,
     path: Option<PathTimes>,
-    recent: RecentMinimum,
+    pauses: Pauses,
     /// Bytes that were acknowledged in this batch.
     acked_bytes: u64,
     cap: DrainCap,
@@ -135,18 +136,18 @@ impl HostLossController {
         let new = report.number.saturating_sub(self.reported) as usize;
         let Some(path) = self.path else { return };
         self.reported = self.reported.max(report.number);
-        let is_refused = is_standing(self.recent.get(), path.min);
         for rise in report.rises.iter().take(new) {
-            if is_refused {
-                self.inbox.refused_bytes.fetch_add(u64::from(rise.bytes), Ordering::Relaxed);
-            } else if let Some(claim) = path.claim(arrived, rise) {
+            self.inbox.reported_bytes.fetch_add(u64::from(rise.bytes), Ordering::Relaxed);
+            if let Some(claim) = path.claim(arrived, rise) {
                 self.ledger.add_claim(claim);
             }
         }
     }
 
     fn settle(&mut self, now: Instant) {
-        let settled = self.ledger.settle(now, self.wait());
+        let reaction = self.path.map_or(Duration::ZERO, |path| path.min.max(DELAY_MAX));
+        let unqueued = UnqueuedRoundTrips { newest_sent: self.pauses.newest_unqueued(), reaction };
+        let settled = self.ledger.settle(now, self.wait(), unqueued);
         self.count(settled);
     }
 
@@ -157,6 +158,7 @@ impl HostLossController {
         }
         if settled.network > 0 {
             self.inbox.network_bytes.fetch_add(settled.network, Ordering::Relaxed);
+            self.inbox.refused_bytes.fetch_add(settled.refused, Ordering::Relaxed);
         }
     }
 
@@ -174,13 +176,9 @@ impl Controller for HostLossController {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
-        if self.acked_bytes == 0 {
-            self.read_reports();
-            self.settle(now);
-        }
         self.acked_bytes += bytes;
         self.path = Some(PathTimes { smoothed: rtt.get(), conservative: rtt.conservative(), min: rtt.min() });
-        self.recent.add(now, now.saturating_duration_since(sent), rtt.get());
+        self.pauses.on_ack(now, sent, rtt.min());
         let limited = self.is_limited(app_limited);
         self.ledger.each(|inner| inner.0.on_ack(now, sent, bytes, limited, rtt));
     }
@@ -194,6 +192,8 @@ impl Controller for HostLossController {
     ) {
         let limited = self.is_limited(app_limited);
         self.ledger.each(|inner| inner.0.on_end_acks(now, in_flight, limited, largest_packet_num_acked));
+        self.read_reports();
+        self.settle(now);
         let bytes = std::mem::take(&mut self.acked_bytes);
         if let Some(path) = self.path {
             let window_bytes = self.ledger.controller().0.window();
@@ -209,19 +209,21 @@ impl Controller for HostLossController {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
+        let is_in_pause = self.path.is_some_and(|path| self.pauses.contain(sent, path.min));
         let loss = Loss {
-            detected: now,
+            detected: [now; 2],
             sent: [sent; 2],
             is_persistent: is_persistent_congestion,
             bytes: lost_bytes,
+            evidence: Evidence::new(is_in_pause),
         };
         // A congestion mark (no lost bytes) is the network's. Without reports, so is every loss.
         if lost_bytes == 0 || !self.inbox.is_agreed() {
             self.ledger.each(|inner| inner.charge(&loss));
-            self.count(Settled { host: 0, network: lost_bytes });
+            self.count(Settled { network: lost_bytes, ..Settled::default() });
             return;
         }
-        let over = self.ledger.add_loss(loss, self.wait());
+        let over = self.ledger.add_loss(loss);
         self.count(over);
         self.read_reports();
         self.settle(now);
@@ -279,7 +281,7 @@ impl Clone for Inner {
 
 impl Chargeable for Inner {
     fn charge(&mut self, loss: &Loss) {
-        self.0.on_congestion_event(loss.detected, loss.sent[1], loss.is_persistent, loss.bytes);
+        self.0.on_congestion_event(loss.detected[0], loss.sent[1], loss.is_persistent, loss.bytes);
     }
 }
 

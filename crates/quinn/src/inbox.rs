@@ -12,6 +12,7 @@ pub(crate) struct Inbox {
     is_agreed: AtomicBool,
     is_full: AtomicBool,
     reports: Mutex<Vec<(Instant, Report)>>,
+    pub(crate) reported_bytes: AtomicU64,
     pub(crate) host_bytes: AtomicU64,
     pub(crate) network_bytes: AtomicU64,
     pub(crate) refused_bytes: AtomicU64,
@@ -22,12 +23,14 @@ pub(crate) struct Inbox {
 pub struct LossCounts {
     /// Whether the peer reports drops.
     pub is_reported: bool,
+    /// Bytes that the receiver reported as dropped by its socket.
+    pub reported_bytes: u64,
     /// Bytes that the receiving host lost. The controller's reaction to them was undone.
     pub host_bytes: u64,
     /// Bytes of all other losses that no longer wait for a report.
     pub network_bytes: u64,
-    /// Bytes that the receiver claimed while a queue stood on the path, so that the claim was not
-    /// believed.
+    /// Bytes of `network_bytes` that the receiver claimed, and that round trips show to be the
+    /// network's.
     pub refused_bytes: u64,
 }
 
@@ -63,6 +66,7 @@ impl Inbox {
     pub(crate) fn counts(&self) -> LossCounts {
         LossCounts {
             is_reported: self.is_agreed(),
+            reported_bytes: self.reported_bytes.load(Ordering::Relaxed),
             host_bytes: self.host_bytes.load(Ordering::Relaxed),
             network_bytes: self.network_bytes.load(Ordering::Relaxed),
             refused_bytes: self.refused_bytes.load(Ordering::Relaxed),

@@ -9,15 +9,49 @@ pub(crate) trait Chargeable: Clone {
     fn charge(&mut self, loss: &Loss);
 }
 
-/// Packets that were declared lost together, or within a short time.
+/// Packets that were declared lost together, or within one round trip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Loss {
-    /// When the first of them was declared lost.
-    pub(crate) detected: Instant,
+    /// When the first and the last of them were declared lost.
+    pub(crate) detected: [Instant; 2],
     /// When the newest packets of the first and of the last declaration were sent.
     pub(crate) sent: [Instant; 2],
     pub(crate) is_persistent: bool,
     pub(crate) bytes: u64,
+    pub(crate) evidence: Evidence,
+}
+
+/// What is known about the cause of a loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Evidence {
+    /// The packets arrived while the receiver did not run.
+    is_in_pause: bool,
+    /// A packet that was sent after the lost ones waited in no queue, before the controller's
+    /// reaction can have emptied one.
+    has_no_queue: bool,
+    /// Claims cover the loss.
+    is_claimed: bool,
+}
+
+impl Evidence {
+    /// What is known when the packets are declared lost.
+    pub(crate) fn new(is_in_pause: bool) -> Self {
+        Self { is_in_pause, has_no_queue: false, is_claimed: false }
+    }
+
+    /// Whether the round trips allow that the host lost the packets.
+    fn is_of_host(self) -> bool {
+        self.is_in_pause && self.has_no_queue
+    }
+}
+
+/// Round trips without a wait in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnqueuedRoundTrips {
+    /// When the newest packet with such a round trip was sent.
+    pub(crate) newest_sent: Option<Instant>,
+    /// How long after a loss is detected the controller's reaction has no effect on a queue.
+    pub(crate) reaction: Duration,
 }
 
 /// A receiver's claim that its socket dropped packets that were sent in this time.
@@ -33,8 +67,10 @@ pub(crate) struct Claim {
 pub(crate) struct Settled {
     /// Bytes that the host lost.
     pub(crate) host: u64,
-    /// Bytes without a claim until the deadline.
+    /// Other bytes, at their deadline.
     pub(crate) network: u64,
+    /// Bytes of `network` that claims covered, and that round trips show to be the network's.
+    pub(crate) refused: u64,
 }
 
 /// Two copies of a controller: one was charged with every loss at once, the other only with the
@@ -72,14 +108,14 @@ impl<C: Chargeable> Ledger<C> {
         }
     }
 
-    /// Charges a loss at once, and keeps it pending for `wait`. Returns the bytes of an older loss
-    /// that is charged for good because too many are pending.
-    pub(crate) fn add_loss(&mut self, loss: Loss, wait: Duration) -> Settled {
+    /// Charges a loss at once, and keeps it pending. Returns the bytes of an older loss that is
+    /// charged for good because too many are pending.
+    pub(crate) fn add_loss(&mut self, loss: Loss) -> Settled {
         let pending = self
             .pending
             .get_or_insert_with(|| Pending { clean: self.charged.clone(), losses: VecDeque::new() });
         self.charged.charge(&loss);
-        pending.add(loss, wait / LOSSES_MAX as u32 * 2)
+        pending.add(loss)
     }
 
     pub(crate) fn add_claim(&mut self, claim: Claim) {
@@ -89,48 +125,55 @@ impl<C: Chargeable> Ledger<C> {
         self.claims.push_back(claim);
     }
 
-    /// Compares losses with claims. A loss that no claim covers within `wait` is the network's.
-    pub(crate) fn settle(&mut self, now: Instant, wait: Duration) -> Settled {
+    /// Compares losses with claims and round trips. A loss that no claim covers within `wait`, or
+    /// that round trips show to be the network's, is charged for good.
+    pub(crate) fn settle(&mut self, now: Instant, wait: Duration, unqueued: UnqueuedRoundTrips) -> Settled {
         self.claims.retain(|claim| now.saturating_duration_since(claim.arrived) <= wait);
         let Some(pending) = &mut self.pending else { return Settled::default() };
+        pending.losses.iter_mut().for_each(|loss| loss.compare_with_round_trips(now, unqueued));
         let host = pending.forgive(&mut self.claims);
-        let network = pending.charge_until(now, wait);
+        let mut settled = pending.charge_until(now, wait);
+        settled.host = host;
         if host > 0 {
             self.charged = pending.charged();
         }
         if pending.losses.is_empty() {
             self.pending = None;
         }
-        Settled { host, network }
+        settled
     }
 }
 
 impl<C: Chargeable> Pending<C> {
-    /// Adds a loss, or adds to the last one if that is at most `merged` old.
-    fn add(&mut self, loss: Loss, merged: Duration) -> Settled {
+    /// Adds a loss, or adds to the last one if a controller reacts to both once (the packets were
+    /// sent before the last loss was detected) and both are in a pause, or none is.
+    fn add(&mut self, loss: Loss) -> Settled {
         if let Some(last) = self.losses.back_mut()
-            && loss.detected.saturating_duration_since(last.detected) <= merged
+            && loss.sent[1] <= last.detected[0]
+            && loss.evidence.is_in_pause == last.evidence.is_in_pause
         {
-            last.sent = [last.sent[0].min(loss.sent[0]), last.sent[1].max(loss.sent[1])];
-            last.is_persistent |= loss.is_persistent;
-            last.bytes = last.bytes.saturating_add(loss.bytes);
+            last.add(&loss);
             return Settled::default();
         }
-        let mut network = 0;
+        let mut settled = Settled::default();
         if self.losses.len() == LOSSES_MAX
             && let Some(oldest) = self.losses.pop_front()
         {
             self.clean.charge(&oldest);
-            network = oldest.bytes;
+            settled.add_network(&oldest);
         }
         self.losses.push_back(loss);
-        Settled { host: 0, network }
+        settled
     }
 
-    /// Removes the losses that claims cover. Returns their bytes.
+    /// Removes the losses that claims cover and round trips allow. Returns their bytes.
     fn forgive(&mut self, claims: &mut VecDeque<Claim>) -> u64 {
         let mut host = 0;
-        self.losses.retain(|loss| {
+        self.losses.retain_mut(|loss| {
+            if !loss.evidence.is_of_host() {
+                loss.evidence.is_claimed = loss.evidence.is_claimed || are_enough(claims, loss);
+                return true;
+            }
             let is_host = use_claims(claims, loss);
             host += if is_host { loss.bytes } else { 0 };
             !is_host
@@ -138,17 +181,17 @@ impl<C: Chargeable> Pending<C> {
         host
     }
 
-    /// Charges the losses that are older than `wait` to the clean copy. Returns their bytes.
-    fn charge_until(&mut self, now: Instant, wait: Duration) -> u64 {
-        let mut network = 0;
+    /// Charges the losses that are older than `wait` to the clean copy.
+    fn charge_until(&mut self, now: Instant, wait: Duration) -> Settled {
+        let mut settled = Settled::default();
         while let Some(loss) = self.losses.front().copied()
-            && now.saturating_duration_since(loss.detected) > wait
+            && now.saturating_duration_since(loss.detected[0]) > wait
         {
             self.clean.charge(&loss);
             self.losses.pop_front();
-            network += loss.bytes;
+            settled.add_network(&loss);
         }
-        network
+        settled
     }
 
     /// The clean copy, charged with what is pending.
@@ -159,21 +202,56 @@ impl<C: Chargeable> Pending<C> {
     }
 }
 
+impl Settled {
+    fn add_network(&mut self, loss: &Loss) {
+        self.network += loss.bytes;
+        self.refused += if loss.evidence.is_claimed { loss.bytes } else { 0 };
+    }
+}
+
+impl Loss {
+    /// Adds a later loss of the same round trip.
+    fn add(&mut self, later: &Self) {
+        self.detected[1] = self.detected[1].max(later.detected[1]);
+        self.sent = [self.sent[0].min(later.sent[0]), self.sent[1].max(later.sent[1])];
+        self.is_persistent |= later.is_persistent;
+        self.bytes = self.bytes.saturating_add(later.bytes);
+        // The later packets need their own evidence.
+        self.evidence = later.evidence;
+    }
+
+    fn compare_with_round_trips(&mut self, now: Instant, unqueued: UnqueuedRoundTrips) {
+        let is_in_time = now.saturating_duration_since(self.detected[1]) <= unqueued.reaction;
+        if is_in_time && unqueued.newest_sent.is_some_and(|sent| sent > self.sent[1]) {
+            self.evidence.has_no_queue = true;
+        }
+    }
+
+    fn is_in_time_of(&self, claim: &Claim) -> bool {
+        claim.sent[0] <= self.sent[1] && self.sent[0] <= claim.sent[1]
+    }
+
+    /// Number of bytes that claims must cover. The receiver estimates bytes from the length of its
+    /// buffers, so an exact comparison would refuse many true claims.
+    fn half(&self) -> u64 {
+        self.bytes.div_ceil(2)
+    }
+}
+
+/// Whether claims of the loss's time cover half of its bytes.
+fn are_enough(claims: &VecDeque<Claim>, loss: &Loss) -> bool {
+    let claimed = claims.iter().filter(|claim| loss.is_in_time_of(claim));
+    claimed.fold(0_u64, |sum, claim| sum.saturating_add(claim.bytes)) >= loss.half()
+}
+
 /// Whether claims of the loss's time cover half of its bytes. If so, these bytes of the claims are
 /// used up.
-///
-/// The receiver estimates bytes from the length of its buffers, so an exact comparison would refuse
-/// many true claims.
 fn use_claims(claims: &mut VecDeque<Claim>, loss: &Loss) -> bool {
-    let covers = |claim: &Claim| claim.sent[0] <= loss.sent[1] && loss.sent[0] <= claim.sent[1];
-    let half = loss.bytes.div_ceil(2);
-    let claimed =
-        claims.iter().filter(|claim| covers(claim)).fold(0_u64, |sum, claim| sum.saturating_add(claim.bytes));
-    if claimed < half {
+    if !are_enough(claims, loss) {
         return false;
     }
-    let mut rest = half;
-    for claim in claims.iter_mut().filter(|claim| covers(claim)) {
+    let mut rest = loss.half();
+    for claim in claims.iter_mut().filter(|claim| loss.is_in_time_of(claim)) {
         let used = rest.min(claim.bytes);
         claim.bytes -= used;
         rest -= used;
@@ -182,8 +260,7 @@ fn use_claims(claims: &mut VecDeque<Claim>, loss: &Loss) -> bool {
     true
 }
 
-/// Maximum number of pending losses. Losses within a thirty-second of the wait are one, so the
-/// limit is reached only if the wait became shorter.
+/// Maximum number of pending losses, each of one round trip. Reports come within a few.
 const LOSSES_MAX: usize = 64;
 
 /// Maximum number of claims that are kept. A receiver reports at most every 2 ms, so 256 claims are
@@ -211,7 +288,18 @@ mod tests {
     }
 
     fn loss(at: Instant, bytes: u64) -> Loss {
-        Loss { detected: at, sent: [at - 20 * MS; 2], is_persistent: false, bytes }
+        Loss {
+            detected: [at; 2],
+            sent: [at - 20 * MS; 2],
+            is_persistent: false,
+            bytes,
+            evidence: Evidence::new(true),
+        }
+    }
+
+    /// Settles while no packet waits in a queue.
+    fn settle(ledger: &mut Ledger<Halving>, now: Instant) -> Settled {
+        ledger.settle(now, WAIT, UnqueuedRoundTrips { newest_sent: Some(now), reaction: WAIT })
     }
 
     fn claim(at: Instant, bytes: u64) -> Claim {
@@ -227,11 +315,11 @@ mod tests {
     fn a_loss_reduces_the_window_at_once_and_a_claim_restores_it() {
         let now = start();
         let mut ledger = Ledger::new(Halving(1600));
-        ledger.add_loss(loss(now, 3000), WAIT);
+        ledger.add_loss(loss(now, 3000));
         assert_eq!(ledger.controller(), &Halving(800));
         ledger.each(|controller| controller.0 += 100);
         ledger.add_claim(claim(now + MS, 2900));
-        assert_eq!(ledger.settle(now + MS, WAIT), Settled { host: 3000, network: 0 });
+        assert_eq!(settle(&mut ledger, now + MS), Settled { host: 3000, ..Settled::default() });
         assert_eq!(ledger.controller(), &Halving(1700), "with what was acknowledged since");
         assert!(ledger.pending.is_none());
     }
@@ -241,8 +329,8 @@ mod tests {
         let now = start();
         let mut ledger = Ledger::new(Halving(1600));
         ledger.add_claim(claim(now, 3000));
-        ledger.add_loss(loss(now + MS, 3000), WAIT);
-        assert_eq!(ledger.settle(now + MS, WAIT).host, 3000);
+        ledger.add_loss(loss(now + MS, 3000));
+        assert_eq!(settle(&mut ledger, now + MS).host, 3000);
         assert_eq!(ledger.controller(), &Halving(1600));
     }
 
@@ -250,11 +338,11 @@ mod tests {
     fn a_loss_without_a_claim_stays_charged() {
         let now = start();
         let mut ledger = Ledger::new(Halving(1600));
-        ledger.add_loss(loss(now, 3000), WAIT);
-        assert_eq!(ledger.settle(now + WAIT, WAIT), Settled::default());
-        assert_eq!(ledger.settle(now + WAIT + MS, WAIT), Settled { host: 0, network: 3000 });
+        ledger.add_loss(loss(now, 3000));
+        assert_eq!(settle(&mut ledger, now + WAIT), Settled::default());
+        assert_eq!(settle(&mut ledger, now + WAIT + MS), Settled { network: 3000, ..Settled::default() });
         ledger.add_claim(claim(now + WAIT + MS, 9000));
-        assert_eq!(ledger.settle(now + WAIT + MS, WAIT), Settled::default());
+        assert_eq!(settle(&mut ledger, now + WAIT + MS), Settled::default());
         assert_eq!(ledger.controller(), &Halving(800));
     }
 
@@ -262,16 +350,16 @@ mod tests {
     fn the_networks_loss_between_two_of_the_host_is_charged_once() {
         let now = start();
         let mut ledger = Ledger::new(Halving(1600));
-        ledger.add_loss(loss(now, 3000), WAIT);
+        ledger.add_loss(loss(now, 3000));
         // Sent after the time of the claim.
-        ledger.add_loss(loss(now + 40 * MS, 1200), WAIT);
-        ledger.add_loss(loss(now + 80 * MS, 3000), WAIT);
+        ledger.add_loss(loss(now + 40 * MS, 1200));
+        ledger.add_loss(loss(now + 80 * MS, 3000));
         assert_eq!(ledger.controller(), &Halving(200));
         ledger.add_claim(Claim { arrived: now, sent: [now - 30 * MS, now - 10 * MS], bytes: 3000 });
         ledger.add_claim(Claim { arrived: now, sent: [now + 55 * MS, now + 65 * MS], bytes: 3000 });
-        assert_eq!(ledger.settle(now + 81 * MS, WAIT).host, 6000);
+        assert_eq!(settle(&mut ledger, now + 81 * MS).host, 6000);
         assert_eq!(ledger.controller(), &Halving(800));
-        assert_eq!(ledger.settle(now + 81 * MS + WAIT, WAIT).network, 1200);
+        assert_eq!(settle(&mut ledger, now + 81 * MS + WAIT).network, 1200);
         assert_eq!(ledger.controller(), &Halving(800));
     }
 
@@ -279,20 +367,51 @@ mod tests {
     fn a_claim_of_less_than_half_is_not_enough() {
         let now = start();
         let mut ledger = Ledger::new(Halving(1600));
-        ledger.add_loss(loss(now, 3001), WAIT);
+        ledger.add_loss(loss(now, 3001));
         ledger.add_claim(claim(now, 1500));
-        assert_eq!(ledger.settle(now, WAIT).host, 0);
+        assert_eq!(settle(&mut ledger, now).host, 0);
         ledger.add_claim(claim(now, 1));
-        assert_eq!(ledger.settle(now, WAIT).host, 3001);
+        assert_eq!(settle(&mut ledger, now).host, 3001);
     }
 
     #[test]
     fn a_claim_of_another_time_is_not_used() {
         let now = start();
         let mut ledger = Ledger::new(Halving(1600));
-        ledger.add_loss(loss(now, 3000), WAIT);
+        ledger.add_loss(loss(now, 3000));
         ledger.add_claim(Claim { arrived: now, sent: [now - 300 * MS, now - 21 * MS], bytes: 9000 });
-        assert_eq!(ledger.settle(now, WAIT).host, 0);
+        assert_eq!(settle(&mut ledger, now).host, 0);
+    }
+
+    #[test]
+    fn a_claim_is_refused_if_the_receiver_ran_or_packets_after_the_loss_waited_in_a_queue() {
+        let now = start();
+        let settle = |newest_sent: Instant, after: Duration, is_in_pause: bool| {
+            let mut ledger = Ledger::new(Halving(1600));
+            ledger.add_loss(Loss { evidence: Evidence::new(is_in_pause), ..loss(now, 3000) });
+            ledger.add_claim(Claim { arrived: now + after, ..claim(now, 9000) });
+            let unqueued = UnqueuedRoundTrips { newest_sent: Some(newest_sent), reaction: 20 * MS };
+            let first = ledger.settle(now + after, WAIT, unqueued);
+            let last = ledger.settle(now + WAIT + MS, WAIT, unqueued);
+            (first.host, last.refused)
+        };
+        assert_eq!(settle(now - 20 * MS, MS, true), (0, 3000), "it was sent before");
+        assert_eq!(settle(now - 19 * MS, MS, true), (3000, 0));
+        assert_eq!(settle(now - 19 * MS, 21 * MS, true), (0, 3000), "the reaction has emptied the queue");
+        assert_eq!(settle(now - 19 * MS, MS, false), (0, 3000), "the receiver ran");
+    }
+
+    #[test]
+    fn a_later_loss_of_a_round_trip_needs_its_own_evidence() {
+        let now = start();
+        let mut ledger = Ledger::new(Halving(1600));
+        let unqueued = |newest_sent| UnqueuedRoundTrips { newest_sent: Some(newest_sent), reaction: 20 * MS };
+        ledger.add_loss(loss(now, 3000));
+        assert_eq!(ledger.settle(now, WAIT, unqueued(now - 15 * MS)), Settled::default());
+        ledger.add_loss(loss(now + 10 * MS, 1000));
+        ledger.add_claim(claim(now, 9000));
+        assert_eq!(ledger.settle(now + 10 * MS, WAIT, unqueued(now - 15 * MS)).host, 0);
+        assert_eq!(ledger.settle(now + 11 * MS, WAIT, unqueued(now - 9 * MS)).host, 4000);
     }
 
     proptest! {
@@ -308,12 +427,12 @@ mod tests {
                 now += after_ms * MS;
                 if is_loss {
                     alone.charge(&loss(now, bytes));
-                    ledger.add_loss(loss(now, bytes), WAIT);
+                    ledger.add_loss(loss(now, bytes));
                 } else {
                     alone.0 += bytes;
                     ledger.each(|controller| controller.0 += bytes);
                 }
-                ledger.settle(now, WAIT);
+                settle(&mut ledger, now);
                 prop_assert_eq!(ledger.controller(), &alone);
             }
         }
@@ -332,19 +451,19 @@ mod tests {
                 now += after_ms * MS;
                 let over = if is_loss {
                     lost += bytes;
-                    ledger.add_loss(loss(now, bytes), WAIT)
+                    ledger.add_loss(loss(now, bytes))
                 } else {
                     claimed += bytes;
                     ledger.add_claim(claim(now, bytes));
                     Settled::default()
                 };
-                let settled = ledger.settle(now, WAIT);
+                let settled = settle(&mut ledger, now);
                 host += settled.host;
                 network += settled.network + over.network;
                 prop_assert!(ledger.claims.len() <= CLAIMS_MAX);
                 prop_assert!(ledger.pending.as_ref().is_none_or(|pending| pending.losses.len() <= LOSSES_MAX));
             }
-            network += ledger.settle(now + WAIT + MS, WAIT).network;
+            network += settle(&mut ledger, now + WAIT + MS).network;
             prop_assert_eq!(host + network, lost);
             prop_assert!(host <= 2 * claimed);
         }

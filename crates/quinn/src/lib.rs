@@ -58,7 +58,7 @@ mod drops;
 pub mod fuzzing;
 mod inbox;
 mod ledger;
-mod queue;
+mod pauses;
 mod reports;
 mod socket;
 pub mod wire;

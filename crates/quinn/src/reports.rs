@@ -1,5 +1,6 @@
 //! The extension's part in a connection: offers, reports, and what arrives of both.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct LossReports {
     drops: Option<SocketDrops>,
     /// Present once the peer has offered the extension.
     reporter: Mutex<Option<Reporter>>,
+    /// Number of offers that came.
+    offers: AtomicU32,
 }
 
 impl LossReports {
@@ -29,7 +32,7 @@ impl LossReports {
     /// data.
     pub fn new(connection: Connection, drops: Option<SocketDrops>) -> Self {
         let drops = drops.filter(SocketDrops::has_counter);
-        Self { connection, drops, reporter: Mutex::new(None) }
+        Self { connection, drops, reporter: Mutex::new(None), offers: AtomicU32::new(0) }
     }
 
     /// Runs the extension until the connection ends. All datagrams of the connection are read;
@@ -73,9 +76,14 @@ impl LossReports {
         true
     }
 
-    /// Answers an offer with a report, which may have no rises.
+    /// Answers an offer with a report, which may have no rises. A peer that offers again and again
+    /// must not fill the queue of datagrams, so only the first few are answered.
     fn accept(&self) {
         let Some(drops) = &self.drops else { return };
+        if self.offers.fetch_add(1, Ordering::Relaxed) >= OFFERS_MAX {
+            self.offers.store(OFFERS_MAX, Ordering::Relaxed);
+            return;
+        }
         self.reporter().get_or_insert_with(|| drops.reporter());
         self.send_report();
     }

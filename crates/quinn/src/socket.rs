@@ -20,8 +20,8 @@ use crate::wire::Report;
 /// A runtime that counts what the kernel dropped at its sockets. Everything else is done by another
 /// runtime.
 ///
-/// Only Linux tells the number of drops (`SO_MEMINFO`). On other systems the runtime works, and
-/// nothing is reported.
+/// Only Linux counts drops (`SO_MEMINFO`). On other systems the runtime works, and nothing is
+/// reported.
 ///
 /// ```
 /// use std::sync::Arc;
