@@ -16,12 +16,12 @@ use crate::evidence::LossEvidence;
 use crate::jobs;
 use crate::stats::jain;
 
-/// What a receiver reports that claims that its host lost what the network lost.
+/// Delay that a receiver reports which claims that its host lost what the network lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// No delay.
+    /// It hides the delay before the gap.
     Hides,
-    /// A delay that shows no queue.
+    /// It reports a delay of 0, which shows no queue.
     Forges,
 }
 

@@ -93,7 +93,7 @@ fn hog(cpu: usize) -> anyhow::Result<Task<()>> {
     let task = Task::start(move |stop| {
         let result = pin(cpu);
         let runs = result.is_ok();
-        // Ignore an error: then nobody waits for the hog.
+        // Ignore an error: the receiving end waits until it has the result.
         let _ = pinned.send(result);
         while runs && !stop.load(Ordering::Relaxed) {
             std::hint::spin_loop();
