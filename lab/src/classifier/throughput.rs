@@ -482,7 +482,7 @@ mod tests {
         assert!((response / 1795.0 - 1.0).abs() < 0.005, "{response}");
         assert!((PATH.rate_at(response) / 1e-5 - 1.0).abs() < 1e-9);
         assert!((PATH.response(0.01) - 12.0).abs() < 1e-9);
-        assert_eq!((PATH.response(0.0), PATH.response(4.0)), (PATH.ceiling_packets(), 1.0));
+        assert_eq!((PATH.response(0.0), PATH.response(1.0)), (PATH.ceiling_packets(), 1.2));
     }
 
     #[test]
