@@ -32,6 +32,8 @@ fn held_out_runs_are_classified_within_the_documented_rates() {
             let one_cause = judged.iter().filter(|(window, _)| window.labelled.cause != Label::Both);
             assert_eq!(one_cause.filter(|(_, diagnosis)| diagnosis.verdict == Verdict::Hybrid).count(), 0);
             if packets == 20_000 {
+                // Without the delay the CPU's are what this model reaches: less than the goal of 95
+                // (lab/results/classifier.md).
                 let floors = if told.delay { [97.0, 97.0, 97.0, 97.0] } else { [92.0, 97.0, 90.0, 95.0] };
                 let found = [papers[0], papers[1], all[0], all[1]];
                 assert!(found.iter().zip(floors).all(|(score, floor)| score.right() >= floor), "{found:?}");

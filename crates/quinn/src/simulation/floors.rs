@@ -103,7 +103,7 @@ fn a_receiver_that_lies_without_pauses_is_not_believed() {
 
 /// The table of `lab/results/quinn.md`.
 #[test]
-#[ignore = "minutes"]
+#[ignore = "it prints the table of lab/results/quinn.md, in minutes"]
 fn table() {
     println!(
         "| path, host | stock | ours | ours ÷ stock | ignores losses | ours ÷ that | lost: stock, ours, ignores (%) |"

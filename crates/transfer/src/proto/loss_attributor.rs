@@ -8,7 +8,7 @@ mod window;
 
 use std::time::Duration;
 
-use barograph_loss::{Cause, Classifier};
+use barograph_loss::Cause;
 
 pub(super) use self::accounting::LossAccounting;
 use self::judge::Judge;
@@ -22,7 +22,7 @@ use crate::proto::wire::GapReport;
 /// A packet is identified by its index, which is the number of packets that were sent before it. If
 /// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
 /// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
-/// are trusted: no look contradicted them in the last [`LossAttributor::IMPATIENT_PACKETS`]
+/// are trusted: no look contradicted them in the last [`LossAttributor::NO_WAIT_PACKETS`]
 /// packets. A loss beside a mark or over a long queue is charged to the network at once. Other
 /// losses are *pending*.
 ///
@@ -35,7 +35,7 @@ use crate::proto::wire::GapReport;
 /// Packets that arrive before a report are not reported as lost.
 ///
 /// After a deadline has passed, further losses do not wait for theirs, until
-/// [`LossAttributor::IMPATIENT_PACKETS`] packets were sent or a pattern names the host. So losses
+/// [`LossAttributor::NO_WAIT_PACKETS`] packets were sent or a pattern names the host. So losses
 /// with an unknown cause are answered late only once in so many packets. A loss of which the
 /// receiver reports no delay does not wait either after a pending loss was not the host's, until
 /// [`LossAttributor::DELAY_NEEDED_PACKETS`] packets were sent or a pattern names the host.
@@ -55,7 +55,7 @@ pub struct LossAttributor {
     /// Lowest index of a pending loss.
     waits_from: Option<u64>,
     /// Losses below this index do not wait for a deadline.
-    impatient_until: u64,
+    no_wait_until: u64,
     /// Losses below this index do not wait if the receiver reported no delay.
     delay_needed_until: u64,
     /// Until this index, a run that would be an outage is a stall of the host.
@@ -128,16 +128,12 @@ impl LossAttributor {
 
     /// Number of packets after a deadline that passed without a verdict, for which losses do not
     /// wait: five windows. So at most one window in six is answered late.
-    pub const IMPATIENT_PACKETS: u64 = 5 * Self::WINDOW_PACKETS;
+    pub const NO_WAIT_PACKETS: u64 = 5 * Self::WINDOW_PACKETS;
 
     /// Number of packets after a wait that did not end with a verdict for the host, for which
     /// losses do not wait if the receiver reported no delay: 50 windows. Without the delay, no loss
     /// over a queue is charged at once, so such a wait must be rarer than others.
     pub const DELAY_NEEDED_PACKETS: u64 = 50 * Self::WINDOW_PACKETS;
-
-    pub fn new(classifier: Classifier) -> Self {
-        Self::with_judge(Judge::of(classifier))
-    }
 
     /// Creates an attributor for this choice; `None` if every loss counts as the network's.
     pub fn for_classification(classification: &LossClassification) -> Option<Self> {
@@ -152,7 +148,7 @@ impl LossAttributor {
             due: None,
             classified_at: None,
             waits_from: None,
-            impatient_until: 0,
+            no_wait_until: 0,
             delay_needed_until: 0,
             host_known_until: 0,
             is_undecided: false,
@@ -189,9 +185,9 @@ impl LossAttributor {
             missing.evidence.host_drops = None;
         }
         let (reported, settled_by) = self.first_report(&missing, context.rtt);
-        let is_patient = self.impatient_until <= missing.index;
-        let deadline = context.now + if is_patient { Self::deadline(context.rtt) } else { Duration::ZERO };
-        let gap = Gap { missing, reported, settled_by, is_judged: false, deadline, is_patient };
+        let may_wait = self.no_wait_until <= missing.index;
+        let deadline = context.now + if may_wait { Self::deadline(context.rtt) } else { Duration::ZERO };
+        let gap = Gap { missing, reported, settled_by, is_judged: false, deadline, may_wait };
         attributed.extend(gap.first_report());
         self.window.push(gap);
         if reported == ReportedCause::Nothing {
@@ -274,7 +270,7 @@ impl LossAttributor {
     fn trim(&mut self, settled: u64, attributed: &mut Vec<AttributedLoss>) {
         if self.window.trim(settled.saturating_sub(Self::WINDOW_PACKETS), attributed) {
             self.window.expire(attributed);
-            self.impatient_until = settled + Self::IMPATIENT_PACKETS;
+            self.no_wait_until = settled + Self::NO_WAIT_PACKETS;
             self.delay_needed_until = settled + Self::DELAY_NEEDED_PACKETS;
         }
     }
@@ -292,17 +288,17 @@ impl LossAttributor {
         let look = Look { now, settled, burst: context.burst, knows_host };
         let outcome = self.window.classify(&mut self.judge, look, attributed);
         if outcome.is_disbelieved {
-            self.distrusted_until = settled + Self::IMPATIENT_PACKETS;
+            self.distrusted_until = settled + Self::NO_WAIT_PACKETS;
         }
         if outcome.is_network {
             self.host_known_until = 0;
         } else if outcome.is_host {
-            self.host_known_until = settled + Self::IMPATIENT_PACKETS;
+            self.host_known_until = settled + Self::NO_WAIT_PACKETS;
         }
         if outcome.has_expired {
-            self.impatient_until = settled + Self::IMPATIENT_PACKETS;
+            self.no_wait_until = settled + Self::NO_WAIT_PACKETS;
         } else if outcome.is_host {
-            self.impatient_until = 0;
+            self.no_wait_until = 0;
         }
         if outcome.has_expired || outcome.is_network {
             self.delay_needed_until = settled + Self::DELAY_NEEDED_PACKETS;
@@ -325,8 +321,8 @@ impl LossAttributor {
 }
 
 /// One-way delay before a gap, above the path's minimum, from which a loss is charged at once: an
-/// eighth of the round trip, at least 0.3 ms. A queue of this length is no burst of the sender. At
-/// most 4 ms, from which no pattern names the host (`docs/spec/classify.md`, §2).
+/// eighth of the round trip, at least 0.3 ms. A burst of the sender makes no queue of this length.
+/// At most 4 ms, from which no pattern names the host (`docs/spec/classify.md`, §2).
 fn long_queue(rtt: Duration) -> Duration {
     (rtt / 8).clamp(Duration::from_micros(300), Duration::from_millis(4))
 }
@@ -341,7 +337,8 @@ const INTERVAL_MIN_MAX: Duration = Duration::from_millis(100);
 /// Number of packets by which a window that is not classified may be too long.
 const TRIM_PACKETS: u64 = LossAttributor::WINDOW_PACKETS / 16;
 
-/// Longest time that a loss is pending, in round trips and as a time.
+/// Longest time that a loss is pending, in round trips and as a time. The rationale of
+/// `docs/spec/transfer.md` has the reasons.
 const WAIT_ROUND_TRIPS: u32 = 16;
 const WAIT_MIN: Duration = Duration::from_millis(350);
 

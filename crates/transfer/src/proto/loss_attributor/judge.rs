@@ -54,11 +54,6 @@ impl Judge {
         Self { method: Method::Default(shipped()), has_counter: true, has_pattern: true }
     }
 
-    /// A judge with this classifier and all evidence.
-    pub(super) fn of(classifier: Classifier) -> Self {
-        Self { method: Method::Default(Arc::new(classifier)), has_counter: true, has_pattern: true }
-    }
-
     /// Appends the cause of each gap of a window of `packets` packets to `causes`. Returns whether
     /// claims of the receiver were contradicted.
     pub(super) fn judge(

@@ -232,7 +232,7 @@ fn a_loss_without_a_verdict_is_charged_at_its_deadline() {
         [(now + 10 * MS, Cause::Unknown)]
     );
     // So many packets later, losses wait again.
-    let index = 5000 + u64::from(OUTAGE) + LossAttributor::IMPATIENT_PACKETS + 30_000;
+    let index = 5000 + u64::from(OUTAGE) + LossAttributor::NO_WAIT_PACKETS + 30_000;
     attributor.lose(context(2000 * MS), outage(index), &mut attributed);
     assert_eq!(poll(&mut attributor, 2340 * MS, index + 2000), []);
     assert_eq!(attributor.pending(), u64::from(OUTAGE));
@@ -326,8 +326,8 @@ fn a_loss_without_a_delay_waits_once_in_a_million_packets() {
         let mut attributor = LossAttributor::default();
         let end = wait(&mut attributor, runs);
         for (after, evidence, waits) in [
-            (LossAttributor::IMPATIENT_PACKETS + 1, GapReport::default(), false),
-            (LossAttributor::IMPATIENT_PACKETS + 2000, quiet(), true),
+            (LossAttributor::NO_WAIT_PACKETS + 1, GapReport::default(), false),
+            (LossAttributor::NO_WAIT_PACKETS + 2000, quiet(), true),
             (LossAttributor::DELAY_NEEDED_PACKETS - 1, GapReport::default(), false),
             (LossAttributor::DELAY_NEEDED_PACKETS, GapReport::default(), true),
         ] {

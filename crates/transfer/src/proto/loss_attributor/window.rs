@@ -32,7 +32,7 @@ pub(super) struct Gap {
     /// Time until which the loss is pending without a verdict.
     pub(super) deadline: Duration,
     /// Whether the loss was given time to wait.
-    pub(super) is_patient: bool,
+    pub(super) may_wait: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +185,7 @@ impl Window {
             // classifier was not fitted on parts of runs.
             self.start = self.start.max(gap.end());
             if gap.reported == ReportedCause::Nothing {
-                has_expired |= gap.is_patient;
+                has_expired |= gap.may_wait;
                 attributed.extend(gap.expire());
             }
             self.gaps.pop_front();
@@ -265,7 +265,7 @@ impl Window {
             let settled_by = if is_claimed { SettledBy::Counter } else { settled_by(gap, cause, judge) };
             let is_sure = !is_short || has_queue(&gap.missing.evidence, QUEUE_DELAY);
             let settled = gap.settle(Verdict { cause, settled_by, is_disbelieved, is_sure }, look.now);
-            outcome.has_expired |= gap.is_patient
+            outcome.has_expired |= gap.may_wait
                 && settled.is_some_and(|settled| settled.cause == Cause::Unknown && settled.before.is_none());
             attributed.extend(settled);
             if gap.reported == ReportedCause::Nothing && outcome.oldest_pending.is_none() {
